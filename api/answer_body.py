@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..fetch.as_written import as_written, below
-from ..fetch.piece import Fetched, naming
+from ..fetch.piece import Fetched, as_written, below, naming
 from ..log.decode import RecordBlock, bytes_below, decode_records
 from ..log.json_lines import CHUNK_BYTES, Encoding
 from ..state.errors import BatchTooLarge, CorruptData, TierstateError

@@ -20,9 +20,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..app.operating.plans import Place, Plans, SegmentPlace
+from ..fetch.granted_objects import NAMES
 from ..fetch.plan import SPLIT_BYTES
 from ..fetch.plan_lines import plan_lines
-from ..fetch.segment_grant import NAMES
 from ..runtime.pool import Pool
 from ..state.errors import InvalidRequest
 from ..state.ids import RemoteSegmentId

@@ -23,8 +23,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tierstate.app.opening.connection import FOR_READERS, Connection
+from tierstate.app.opening.partitions import find_partition
 from tierstate.cli.main import run
-from tierstate.fetch.gone import place_of
 from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact
@@ -135,7 +135,7 @@ class TieredPlace:
         """Add facts of copied segments past the end of the real ones: readers know them, and never read them."""
         settings = {"kafka.bootstrap.servers": self._kafka.bootstrap, "store.url": self._store, **FOR_READERS}
         with Connection(settings_from(settings)) as connection:
-            partition = place_of(connection.broker.control, topic, 0)
+            partition = find_partition(connection.broker.control, topic, 0)
             term = connection.view([partition]).partition(partition).term
             number = tier_partition_of(partition, connection.topic.mapped_partitions)
         assert term is not None

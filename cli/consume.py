@@ -25,7 +25,7 @@ from .reading import TopicReads, UnreadPartitions, chosen_partitions, isolation_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..fetch.search import Search
+    from ..fetch.piece import Search
     from ..fetch.source import SearchedSource
 
 FOLLOW_POLL_S, AGAIN_S = 0.25, 1.0
@@ -155,7 +155,7 @@ def _search(
         return
     if contains == "":
         raise click.UsageError("--contains is at least one letter")
-    from ..fetch.search import Search
+    from ..fetch.piece import Search
 
     clock = SystemClock()
     last_note = clock.monotonic()

@@ -97,11 +97,9 @@ def command(
 
 def _first_at(connection: Connection, follower: Follower, topic: TopicArgument, before: AtTime) -> Offset:
     """Return the offset of the first record at or after a time, or the last stable offset if all are older."""
-    from ..fetch.source import ReaderSource
-
     assert topic.partition is not None
-    source = ReaderSource(connection.reader(follower))
-    return offset_of(before, source, topic.topic, topic.partition, Isolation.READ_COMMITTED, Tier.AUTO)
+    reader = connection.reader(follower)
+    return offset_of(before, reader, topic.topic, topic.partition, Isolation.READ_COMMITTED, Tier.AUTO)
 
 
 def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:

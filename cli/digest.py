@@ -133,12 +133,12 @@ def _skipped(reads: TopicReads, partition: int, extent: Extent) -> Iterator[Skip
     from ..fetch.gateway import GatewayClient
     from ..fetch.gateway_plans import asked_plan
     from ..fetch.plan import planned
-    from ..fetch.source import ReaderSource
+    from ..fetch.reader import LogReader
 
     source, ranges = reads.source, {(reads.topic.topic, partition): extent}
     plan: list[PlannedRange] = []
-    if extent.start < extent.end and isinstance(source, ReaderSource):
-        plan = planned(source.reader, ranges, isolation=reads.isolation, tier=Tier.AUTO)
+    if extent.start < extent.end and isinstance(source, LogReader):
+        plan = planned(source, ranges, isolation=reads.isolation, tier=Tier.AUTO)
     elif extent.start < extent.end and isinstance(source, GatewayClient):
         _, plan = asked_plan(source, ranges, reads.isolation, Tier.AUTO, 0.0)
     for planned_range in plan:
@@ -217,14 +217,11 @@ def _segment_ranges(context: Context, topic: TopicArgument, source: RecordSource
 
     The view of ``source`` is used if it has one, because a second view would print its age again.
     """
-    from ..fetch.source import ReaderSource
+    from ..fetch.reader import LogReader
 
     ranges = {}
     with ExitStack() as opened:
-        if isinstance(source, ReaderSource):
-            reader = source.reader
-        else:
-            reader = opened.enter_context(opened_reader(context, topic))
+        reader = source if isinstance(source, LogReader) else opened.enter_context(opened_reader(context, topic))
         numbers = range(reader.topic(topic.topic).partitions)
         for partition in numbers if topic.partition is None else [topic.partition]:
             owned = reader.view(topic.topic, partition).coverage.owned

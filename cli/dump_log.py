@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -129,22 +129,20 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
         return
     from ..app.opening.connection import store_options
     from ..fetch.copied_segment import open_copied
-    from ..fetch.folder_objects import FolderObjects
-    from ..storage.object_store import ObjectReader
+    from ..storage.directory import DirectoryStore
+    from ..storage.object_store import ObjectStore
     from ..storage.open import open_store
 
-    with ExitStack() as opened:
-        store: ObjectReader
-        if "://" in path and not path.startswith("file://"):
-            scheme, _, rest = path.partition("://")
-            bucket, _, key = rest.partition("/")
-            options = store_options(context.settings)
-            store = whole = open_store(f"{scheme}://{bucket}", options, listener=context.note_event)
-            opened.callback(whole.close)
-        else:
-            file = Path(path.removeprefix("file://")).absolute()
-            root = file.parents[min(2, len(file.parents) - 1)]
-            store, key = FolderObjects(root), file.relative_to(root).as_posix()
+    if "://" in path and not path.startswith("file://"):
+        scheme, _, rest = path.partition("://")
+        bucket, _, key = rest.partition("/")
+        options = store_options(context.settings)
+        store: ObjectStore = open_store(f"{scheme}://{bucket}", options, listener=context.note_event)
+    else:
+        file = Path(path.removeprefix("file://")).resolve()
+        root = file.parents[min(2, len(file.parents) - 1)]
+        store, key = DirectoryStore(root, make=False, marked=False), file.relative_to(root).as_posix()
+    with closing(store):
         segment = open_copied(store, key, keys=_keys(context, keyring))
         yield Dumped(segment.topic, segment.partition.partition, segment)
 

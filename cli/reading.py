@@ -82,9 +82,7 @@ def opened_search(context: Context, topic: TopicArgument, *, by_gateway: bool) -
             yield client
     else:
         with opened_reader(context, topic) as reader:
-            from ..fetch.source import ReaderSource
-
-            yield ReaderSource(reader)
+            yield reader
 
 
 @contextmanager

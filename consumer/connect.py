@@ -160,14 +160,11 @@ class Log:
     def source(self, topic: str | None = None, partitions: Iterable[int] = ()) -> RecordSource:
         """Return the source of records. Facts of all ``partitions`` are read into the view together, not one by one."""
         from ..fetch.gateway import GatewayClient
-        from ..fetch.source import ReaderSource
 
         opened = self.opened()
-        if isinstance(opened, GatewayClient):
-            return opened
-        if topic is not None and self._opened is not None:
+        if topic is not None and self._opened is not None and not isinstance(opened, GatewayClient):
             self._opened[1]([opened.partition(topic, each).partition for each in partitions])
-        return ReaderSource(opened)
+        return opened
 
 
 class Topic:
@@ -348,11 +345,11 @@ def _records(
     settings: Settings, topic: str, partition: int, start: int, end: int, isolation: Isolation
 ) -> Generator[pa.RecordBatch, None, None]:
     from ..app.opening.open import open_connection
-    from ..fetch.gone import place_of
+    from ..app.opening.partitions import find_partition
     from ..fetch.reader import records
 
     with open_connection(settings) as connection:
-        place = place_of(connection.control, topic, partition)
+        place = find_partition(connection.control, topic, partition)
         reader = connection.reader(connection.view([place]))
         for piece in reader.scan(topic, partition, start, end, isolation=isolation):
             yield from records(piece, topic, partition, milliseconds=True)

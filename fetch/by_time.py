@@ -26,13 +26,14 @@ PIECE_BYTES = 1024 * 1024
 Found = tuple[Offset, TimestampMs]
 
 
-def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs) -> Found | None:
+def offset_for_time(log: LogicalPartition, timestamp: TimestampMs) -> Found | None:
     """Return the first record at or after the time, or None. Raises LogGap if offsets are missing before the answer,
     and LineageUnconfirmed if offsets before the answer may belong to another log."""
-    local = None if remote.served_by_brokers else log.local.offset_at(log.topic, log.partition, timestamp)
+    by_brokers = log.remote.served_by_brokers
+    local = None if by_brokers else log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
-    record = first_remote(log, remote, timestamp, bounds)
-    if record is None and remote.served_by_brokers:
+    record = first_remote(log, timestamp, bounds)
+    if record is None and by_brokers:
         local = log.local.offset_at(log.topic, log.partition, timestamp)
     if record is not None or local is None:
         return record
@@ -41,7 +42,7 @@ def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: Timest
 
 
 def first_remote(
-    log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs, bounds: LocalBounds, *, markers: bool = False
+    log: LogicalPartition, timestamp: TimestampMs, bounds: LocalBounds, *, markers: bool = False
 ) -> Found | None:
     """Return the first record below the local start of ``bounds``. Raises as `offset_for_time`."""
     view = log.known(log.fresh_view(max_age=0.0), bounds)
@@ -49,13 +50,13 @@ def first_remote(
     if start >= bounds.local_start:
         return None
     sure = min(log.sure_end(view, bounds), bounds.local_start)
-    record = _first_within(log, view, remote, (start, sure), timestamp, markers) if start < sure else None
+    record = _first_within(log, view, (start, sure), timestamp, markers) if start < sure else None
     if record is None and sure < bounds.local_start:
         raise unconfirmed(view, bounds, sure, offset=max(start, sure))
     return record
 
 
-def latest_remote(log: LogicalPartition, remote: RemoteTier, above: TimestampMs) -> Found | None:
+def latest_remote(log: LogicalPartition, above: TimestampMs) -> Found | None:
     """Return, as a broker would, the first record or marker with the latest time below the local start. Returns None if
     this time is before ``above``.
 
@@ -74,19 +75,14 @@ def latest_remote(log: LogicalPartition, remote: RemoteTier, above: TimestampMs)
     for segment, part in sorted(parts, key=lambda each: (-each[0].max_timestamp, each[1].start)):
         if segment.max_timestamp < above:
             break
-        record = first_in_segment(remote, segment, part, segment.max_timestamp, markers=True)
+        record = first_in_segment(log.remote, segment, part, segment.max_timestamp, markers=True)
         if record is not None:  # else the timestamp belongs to a record in another part of the segment
             return record
     return None
 
 
 def _first_within(
-    log: LogicalPartition,
-    view: PartitionView,
-    remote: RemoteTier,
-    within: tuple[Offset, Offset],
-    timestamp: TimestampMs,
-    markers: bool,
+    log: LogicalPartition, view: PartitionView, within: tuple[Offset, Offset], timestamp: TimestampMs, markers: bool
 ) -> Found | None:
     """Return the first record within ``within``: start, and exclusive end."""
     offsets = OffsetRange(within[0], Offset(within[1] - 1))
@@ -95,7 +91,7 @@ def _first_within(
         part = owned.offsets.overlap(offsets)
         if part is None or owned.segment.max_timestamp < timestamp:
             continue
-        record = first_in_segment(remote, owned.segment, part, timestamp, markers=markers)
+        record = first_in_segment(log.remote, owned.segment, part, timestamp, markers=markers)
         if record is not None:
             _refuse_gap(log, view, gaps, record[0])
             return record
@@ -104,7 +100,7 @@ def _first_within(
 
 
 def first_in_segment(
-    remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs, *, markers: bool = False
+    remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs, *, markers: bool
 ) -> Found | None:
     """Return the first record of the range at or after a time. Records before the time index's entry are older."""
     index = list(time_index_entries(remote.time_index(segment), segment.offsets.start, segment.object_key))

@@ -109,29 +109,20 @@ def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | 
 
 def whole_batches(reader: SegmentReader) -> Iterator[tuple[int, bytes]]:
     """Yield (position, complete batches) of the plain log, about `READ_BYTES` at a time."""
-    position, carried = 0, b""
-    pieces: list[bytes] = []
-    held = 0
+    position, waiting = 0, bytearray()
     for piece in reader.read_log():
-        pieces.append(piece)
-        held += len(piece)
-        if held < READ_BYTES:
+        waiting += piece
+        if len(waiting) < READ_BYTES:
             continue
-        data = b"".join([carried, *pieces])
-        end = _end_of_whole(data, position)
+        data, end = bytes(waiting), 0
+        for batch in iter_batches(data, source="log", position=position, verify_crc=False, partial_tail_ok=True):
+            end = batch.position - position + batch.size_bytes
         if end:
             yield position, data[:end]
-        position, carried, pieces, held = position + end, data[end:], [], 0
-    data = b"".join([carried, *pieces])
-    if data:  # the decoder refuses a batch that is cut off at the end of the log
-        yield position, data
-
-
-def _end_of_whole(data: bytes, position: int) -> int:
-    end = 0
-    for batch in iter_batches(data, source="log", position=position, verify_crc=False, partial_tail_ok=True):
-        end = batch.position - position + batch.size_bytes
-    return end
+            position += end
+            del waiting[:end]
+    if waiting:  # the decoder refuses a batch that is cut off at the end of the log
+        yield position, bytes(waiting)
 
 
 def _following(

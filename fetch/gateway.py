@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import ssl
 from base64 import b64encode
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,7 @@ from ..state.errors import (
 from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
-from .piece import LogicalBounds
-from .search import Search
+from .piece import Batches, LogicalBounds, Names, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,47 +156,6 @@ class GatewayClient:
         offset = self.json(path, {"timestamp": timestamp})["offset"]
         return None if offset is None else Offset(offset)
 
-    def page(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        media_type: str = ARROW,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-        tier: Tier = Tier.AUTO,
-        max_bytes: int = PAGE_BYTES,
-        wait_s: float = 0.0,
-        search: Search | None = None,
-    ) -> Page:
-        """Return records from ``offset`` in one answer. Raises OffsetOutOfRange with the valid range.
-
-        ``search``: only matching records, from the part of the log that one call searches.
-        """
-        looking: dict[str, str] = {}
-        if search is not None:
-            parts = {"key": search.key, "contains": search.contains}
-            looking = {name: b64encode(part).decode() for name, part in parts.items() if part is not None}
-            looking["filter_encoding"] = "base64"
-        answer = self.call(
-            f"/v1/topics/{quote(topic)}/partitions/{partition}/records",
-            {
-                "offset": offset,
-                "max_bytes": max_bytes,
-                "isolation_level": isolation,
-                "tier": tier,
-                "timeout_ms": int(wait_s * 1000),
-                **looking,
-            },
-            media_type,
-            wait_s,
-        )
-        following = Offset(int(answer.headers["x-next-offset"]))
-        scanned = (int(answer.headers.get(f"x-scanned-{what}", 0)) for what in ("records", "bytes"))
-        return Page(
-            answer.data, following, Tier(answer.headers.get("x-tier", Tier.AUTO)), (next(scanned), next(scanned))
-        )
-
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
         """Return the offsets that can be read now."""
         bounds = self.bounds(topic, partition)
@@ -211,15 +169,8 @@ class GatewayClient:
         return Extent(start, end)
 
     def records(
-        self,
-        topic: str,
-        partition: int,
-        extent: Extent,
-        isolation: Isolation,
-        tier: Tier,
-        *,
-        columns: Sequence[str] | None = None,
-    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
+        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, *, columns: Names = None
+    ) -> Batches:
         """Yield exactly the records of ``extent``, and the tier each batch came from.
 
         ``columns`` are selected here, because a gateway's answer has all columns.
@@ -231,7 +182,7 @@ class GatewayClient:
 
     def found(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
-    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
+    ) -> Batches:
         """Yield, like `records`, only records that match ``search``. The gateway reports how far it has searched."""
         for page in self._pages(topic, partition, extent, isolation, tier, search):
             for batch in arrow_batches(page.body, self.url):
@@ -248,13 +199,25 @@ class GatewayClient:
         tier: Tier,
         search: Search | None = None,
     ) -> Iterator[Page]:
+        """Yield answers with the records of the extent. ``search``: only matching records, from what a call searches.
+
+        Raises OffsetOutOfRange with the valid range.
+        """
+        query: dict[str, Any] = {"max_bytes": PAGE_BYTES, "isolation_level": isolation, "tier": tier}
+        if search is not None:
+            parts = {"key": search.key, "contains": search.contains}
+            query |= {name: b64encode(part).decode() for name, part in parts.items() if part is not None}
+            query["filter_encoding"] = "base64"
         position = extent.start
         while position < extent.end:
-            page = self.page(topic, partition, position, isolation=isolation, tier=tier, search=search)
-            yield page
-            if page.next_offset <= position:
+            path = f"/v1/topics/{quote(topic)}/partitions/{partition}/records"
+            answer = self.call(path, {"offset": position, "timeout_ms": 0, **query}, ARROW)
+            following = Offset(int(answer.headers["x-next-offset"]))
+            records, size = (int(answer.headers.get(f"x-scanned-{what}", 0)) for what in ("records", "bytes"))
+            yield Page(answer.data, following, Tier(answer.headers.get("x-tier", Tier.AUTO)), (records, size))
+            if following <= position:
                 raise Unavailable("the gateway does not get on", topic=topic, partition=partition, offset=position)
-            position = page.next_offset
+            position = following
 
     def close(self) -> None:
         self._pool.clear()
@@ -272,7 +235,6 @@ class GatewayClient:
         path: str,
         query: Mapping[str, Any],
         accept: str,
-        wait_s: float = 0.0,
         body: bytes | None = None,
         *,
         method: str | None = None,
@@ -283,7 +245,7 @@ class GatewayClient:
         """
         headers = {"accept": accept} if body is None else {"accept": accept, "content-type": "application/json"}
         try:
-            answer = self.open(path, query, headers, wait_s, body, method=method)
+            answer = self.open(path, query, headers, body, method=method)
         except urllib3.exceptions.TimeoutError as error:
             raise TimedOut("the gateway did not answer in time", url=self.url + path) from error
         except urllib3.exceptions.HTTPError as error:
@@ -298,7 +260,6 @@ class GatewayClient:
         path: str,
         query: Mapping[str, Any],
         headers: Mapping[str, str],
-        wait_s: float = 0.0,
         body: bytes | None = None,
         *,
         method: str | None = None,
@@ -311,7 +272,7 @@ class GatewayClient:
             self.url + path + ("?" + text if text else ""),
             body=body,
             headers={**self._pool.headers, **headers},
-            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=self.timeout + wait_s),
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=self.timeout),
             preload_content=whole,
         )
 
@@ -344,6 +305,14 @@ def _kinds(root: type[TierstateError]) -> dict[str, type[TierstateError]]:
     return kinds
 
 
+_STATUSES: dict[int, type[TierstateError]] = {
+    **dict.fromkeys((401, 403), AccessDenied),
+    404: UnknownTopic,
+    429: Throttled,
+    **dict.fromkeys((502, 503, 504), Unavailable),
+}
+
+
 def problem(status: int, body: bytes, url: str) -> TierstateError:
     """Return the error that a gateway's answer names. If this name is unknown, the HTTP status determines the error."""
     try:
@@ -358,21 +327,5 @@ def problem(status: int, body: bytes, url: str) -> TierstateError:
     if kind is LogGap and isinstance(data.get("start"), int) and isinstance(data.get("end"), int):
         return LogGap(message, start=data["start"], end=data["end"], url=url)
     if kind is None or kind.__init__ is not TierstateError.__init__:
-        kind = _of_status(status)
+        kind = _STATUSES.get(status, InvalidRequest if 400 <= status < 500 else TierstateError)
     return kind(message, status=status, url=url)
-
-
-def _of_status(status: int) -> type[TierstateError]:
-    match status:
-        case 401 | 403:
-            return AccessDenied
-        case 404:
-            return UnknownTopic
-        case 429:
-            return Throttled
-        case 502 | 503 | 504:
-            return Unavailable
-        case _ if 400 <= status < 500:
-            return InvalidRequest
-        case _:
-            return TierstateError

@@ -6,7 +6,6 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -20,22 +19,14 @@ from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from ..state.segment import AbortedRange, RemoteSegment
 from .gateway import CONNECT_TIMEOUT_S, NDJSON, GatewayClient
+from .granted_objects import SegmentGrant, grant_from
+from .piece import StoredBatches
 from .plan import PlannedRange
 from .plan_lines import PlanHead, plan_from
-from .segment_grant import SegmentGrant, grant_from
 
 BATCHES = "application/vnd.tierstate.batches"
 _ABORTED, _COUNT = struct.Struct(">qqq"), struct.Struct(">i")
 Extents = Mapping[tuple[str, int], tuple[Offset, Offset]]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPiece:
-    """Batches as the broker stores them, and the aborted ranges in these batches."""
-
-    data: bytes
-    aborted: tuple[AbortedRange, ...]
-    next_offset: Offset
 
 
 def asked_plan(
@@ -132,7 +123,7 @@ class GatewayTier:
     def __init__(self, client: GatewayClient) -> None:
         self._client = client
 
-    def fetch(self, spec: FetchSpec) -> StoredPiece:
+    def fetch(self, spec: FetchSpec) -> StoredBatches:
         """Fetch a piece. Raises OffsetOutOfRange, UnknownTopic (re-created), AccessDenied, Unavailable, CorruptData."""
         answer = self._client.call(
             f"/v1/topics/{quote(spec.topic)}/partitions/{spec.partition}/records",
@@ -141,15 +132,14 @@ class GatewayTier:
                 "max_bytes": spec.max_bytes,
                 "isolation_level": spec.isolation.value,
                 "tier": Tier.LOCAL.value,
-                "timeout_ms": spec.wait_ms,
+                "timeout_ms": 0,
             },
             BATCHES,
-            spec.wait_ms / 1000,
         )
         if answer.headers.get("x-topic-id") != str(spec.topic_id):
             raise UnknownTopic("the topic was re-created", topic=spec.topic, topic_id=spec.topic_id)
         data, aborted = taken_apart(answer.data, self._client.url)
-        return StoredPiece(data, aborted, Offset(int(answer.headers["x-next-offset"])))
+        return StoredBatches(data, aborted, Offset(int(answer.headers["x-next-offset"])))
 
 
 def taken_apart(body: bytes, source: str) -> tuple[bytes, tuple[AbortedRange, ...]]:

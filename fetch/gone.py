@@ -124,17 +124,3 @@ def gone_id(control: TopicDirectory, topic: str) -> TopicId | None:
         name = next((each.name for each in control.topics() if each.topic_id == uuid), None)
         raise UnknownTopic("this is the id of a topic that is there: name it by its name", topic=name, topic_id=uuid)
     return uuid
-
-
-def place_of(control: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:
-    """Return a partition of a topic by its name or, after its deletion, by its topic id. Raises UnknownTopic."""
-    try:
-        described = control.topic(topic)
-    except UnknownTopic:
-        topic_id = gone_id(control, topic)
-        if topic_id is None:
-            raise
-        return TopicIdPartition(topic_id, partition)
-    if not 0 <= partition < len(described.partitions):
-        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=len(described.partitions))
-    return TopicIdPartition(described.topic_id, partition)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import urllib3
 from cachetools import LRUCache
@@ -34,14 +36,54 @@ from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange, TimestampMs
 from ..state.segment import RemoteSegment
 from ..storage.object_store import MIB, beyond_end, over_limit
-from ..storage.retry_policy import Attempts, Limits, RetryPolicy
-from .segment_grant import SegmentGrant
+from ..storage.retry_policy import Limits, NotRepeatable, RetryPolicy
 
+NAMES: Mapping[str, ObjectKind] = {
+    "manifest": ObjectKind.MANIFEST,
+    "log": ObjectKind.LOG,
+    "indexes": ObjectKind.INDEXES,
+}
+"""The names of the three objects, in answers and paths."""
 GRANTS = 256
 """Segments that a process reads at the same time, at most. Grants of further segments are requested again."""
 EARLY_S = 30.0
 """A URL is not used in this many seconds before its end, or in the last fifth of its lifetime if that is shorter."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """``wrapped``: the key as in the manifest; ``plain``: the key that decrypts this one segment."""
+
+    wrapped: bytes
+    plain: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentGrant:
+    """``expires_in_s``: seconds from the answer. ``urls``: absolute, or a path of the gateway itself."""
+
+    expires_in_s: float
+    urls: Mapping[ObjectKind, str] = field(repr=False)
+    data_key: DataKey | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        key = self.data_key
+        keys = {} if key is None else {"wrapped": key.wrapped, "plain": key.plain}
+        text = {name: b64encode(data).decode() for name, data in keys.items()} or None
+        objects = {name: self.urls[kind] for name, kind in NAMES.items()}
+        return {"expires_in_seconds": self.expires_in_s, "urls": objects, "data_key": text}
+
+
+def grant_from(document: Any, source: str) -> SegmentGrant:
+    """Return a grant from its JSON. Raises CorruptData naming ``source``."""
+    try:
+        key = document["data_key"]
+        urls = {kind: str(document["urls"][name]) for name, kind in NAMES.items()}
+        data_key = None if key is None else DataKey(b64decode(key["wrapped"]), b64decode(key["plain"]))
+        return SegmentGrant(float(document["expires_in_seconds"]), urls, data_key)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptData("a segment's grant cannot be read", url=source, reason=type(error).__name__) from error
 
 
 class Grants(Protocol):
@@ -78,50 +120,42 @@ class GrantedObjects:
         """Return the object. Raises ObjectNotFound, InvalidRequest (above ``limit``), AccessDenied, Unavailable."""
 
         def read() -> bytes:
-            answer = self._opened(key, None)
-            try:
-                size = int(answer.headers.get("content-length", -1))
-                if limit is not None and size > limit:
-                    raise over_limit(key, size, limit)
-                data = answer.read() if limit is None else answer.read(limit + 1)
-            except urllib3.exceptions.HTTPError as error:
-                raise _broken(key, 0, error) from error
-            finally:
-                answer.release_conn()
-            if limit is not None and len(data) > limit:
-                raise over_limit(key, len(data), limit)
-            return data
+            with closing(self._opened(key, None)) as answer:
+                try:
+                    data = answer.read() if limit is None else answer.read(limit + 1)
+                except urllib3.exceptions.HTTPError as error:
+                    raise _broken(key, 0, error) from error
+                if limit is not None and len(data) > limit:
+                    raise over_limit(key, int(answer.headers.get("content-length", len(data))), limit)
+                return data
 
         return self._retries.read(key, read)
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         """Stream a range as `ObjectReader.stream_range` does, and continue after a body that breaks off."""
         attempts = self._retries.reading(key)
-        position, stop, failed_at = range.start, range.stop, range.start
+        position, stop, counted = range.start, range.stop, range.start
         tag: str | None = None
         while position < stop:
             try:
-                answer = self._opened(key, ByteRange(position, stop))
-            except (StorageUnavailable, Throttled) as error:
+                with closing(self._opened(key, ByteRange(position, stop))) as answer:
+                    stop = min(stop, _checked(answer, key, ByteRange(position, stop)))
+                    etag = answer.headers.get("etag")
+                    if tag is not None and etag != tag:
+                        raise NotRepeatable("the object was replaced while it was read", key=key, position=position)
+                    tag = etag
+                    while position < stop and (piece := answer.read(min(piece_bytes, stop - position))):
+                        position += len(piece)
+                        yield piece
+                if position < stop:
+                    raise _broken(key, position, None)
+            except (StorageUnavailable, Throttled, urllib3.exceptions.HTTPError) as error:
+                if position - counted >= MIB:
+                    attempts.progressed()
+                    counted = position
+                if isinstance(error, urllib3.exceptions.HTTPError):
+                    error = _broken(key, position, error)
                 attempts.failed(error)
-                continue
-            try:
-                stop = min(stop, _checked(answer, key, ByteRange(position, stop)))
-                etag = answer.headers.get("etag")
-                if tag is not None and etag != tag:
-                    raise StorageUnavailable("the object was replaced while it was read", key=key, position=position)
-                tag = etag
-                for piece in _pieces(answer, stop - position, piece_bytes):
-                    position += len(piece)
-                    yield piece
-                if position >= stop:
-                    return
-                failure = _broken(key, position, None)
-            except urllib3.exceptions.HTTPError as error:
-                failure = _broken(key, position, error)
-            finally:
-                answer.close()
-            failed_at = _again(attempts, failure, position, failed_at)
 
     def head(self, key: str) -> ObjectInfo:
         """Return the object's size by a GET of one byte: URLs are signed for GET only. The time is unknown: 0."""
@@ -186,16 +220,6 @@ class GrantedObjects:
         return grant
 
 
-def _pieces(answer: urllib3.BaseHTTPResponse, size: int, piece_bytes: int) -> Iterator[bytes]:
-    """Yield the body in pieces, at most ``size`` bytes in all."""
-    while size > 0:
-        piece = answer.read(min(piece_bytes, size))
-        if not piece:
-            return
-        size -= len(piece)
-        yield piece
-
-
 def _checked(answer: urllib3.BaseHTTPResponse, key: str, byte_range: ByteRange) -> int:
     """Return the position in the object where the answer stops. Raises CorruptData for another range than requested."""
     span = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
@@ -209,14 +233,6 @@ def _checked(answer: urllib3.BaseHTTPResponse, key: str, byte_range: ByteRange) 
             answered=answer.headers.get("content-range", "the whole object"),
         )
     return int(span[2]) + 1
-
-
-def _again(attempts: Attempts, failure: StorageUnavailable, position: int, failed_at: int) -> int:
-    """Wait before the next attempt, or raise ``failure``. Return ``position``, the ``failed_at`` of the next call."""
-    if position - failed_at >= MIB:
-        attempts.progressed()
-    attempts.failed(failure)
-    return position
 
 
 def _refused(status: int, key: str, range: ByteRange | None) -> TierstateError:

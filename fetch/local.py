@@ -25,15 +25,13 @@ from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
 from ..state.segment import AbortedRange
+from .piece import StoredBatches
 
 
 @dataclass(frozen=True, slots=True)
-class LocalPiece:
+class LocalPiece(StoredBatches):
     """A piece of the local tier. ``bounds`` are from the same answer as ``data``."""
 
-    data: bytes
-    aborted: tuple[AbortedRange, ...]
-    next_offset: Offset
     bounds: LocalBounds
 
 

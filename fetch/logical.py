@@ -69,7 +69,6 @@ class Ask:
     isolation: Isolation = Isolation.READ_COMMITTED
     tier: Tier = Tier.AUTO
     end: Offset | None = None
-    wait_s: float = 0.0
 
 
 class LogicalPartition:
@@ -253,7 +252,6 @@ class LogicalPartition:
                 ask.max_bytes,
                 ask.isolation,
                 bounds.leader_epoch,
-                wait_ms=int(ask.wait_s * 1000) if isinstance(where, AtEnd) else 0,
                 topic_id=self.partition.topic_id,
             )
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..broker.control import TopicDirectory
 from ..broker.open import Broker
@@ -13,15 +15,19 @@ from ..runtime.settings import Cache
 from ..state.object_keys import ObjectKeys
 from ..state.view import TierView
 from ..storage.object_store import ObjectReader
-from ..storage.segment.cache import ChunkCache
-from ..storage.segment.disk_cache import lacking_bytes, open_disk_cache
+from ..storage.segment.cache import CacheCounts, ChunkCache
+from ..storage.segment.disk_cache import DiskCounts, lacking_bytes, open_disk_cache
 from ..storage.segment.encryption import KeyUnwrapper
 from .gone import NoBroker, PastRemote
 from .local import BrokerTier
 from .reader import LogReader
 from .remote import PLAIN_NAMES, RemoteTier
 
+if TYPE_CHECKING:
+    from ..runtime.metrics import Metrics, Sample
+
 CHUNKS_FOLDER = "chunks"
+MEMORY, DISK = ("memory",), ("disk",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +106,20 @@ def make_room(cache: Cache, state_dir: Path, listener: Listener = ignore) -> Non
     if cache.disk and folder.is_dir() and lacking_bytes(folder) > 0:
         if disk := open_disk_cache(folder, cache.disk, listener):
             disk.close()
+
+
+def add_cache_gauges(metrics: Metrics, remote: RemoteTier) -> None:
+    """Register the cache's metrics. Without a disk cache there is no level ``disk``."""
+    cache = remote.cache
+
+    def by_level(read: Callable[[CacheCounts | DiskCounts], int]) -> Callable[[], list[Sample]]:
+        def samples() -> list[Sample]:
+            levels: list[Sample] = [(MEMORY, read(cache.counts))]
+            return levels if cache.disk is None else [*levels, (DISK, read(cache.disk.counts))]
+
+        return samples
+
+    metrics.tally("tierstate_chunk_cache_hits_total", by_level(lambda counts: counts.hits))
+    metrics.tally("tierstate_chunk_cache_misses_total", by_level(lambda counts: counts.misses))
+    if (disk := cache.disk) is not None:
+        metrics.tally("tierstate_chunk_cache_damaged_total", lambda: [((), disk.counts.damaged)])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..log.batch import iter_batches
 from ..state.errors import CorruptData, LineageUnconfirmed, ObjectNotFound, TierstateError
 from ..state.ids import TopicId
 from ..state.object_keys import ObjectKind, object_key
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 4 * 1024 * 1024
 PIECES_AHEAD = 2
+Batches: TypeAlias = "Generator[tuple[pa.RecordBatch, Tier], None, None]"
+Names: TypeAlias = Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,15 @@ class Fetched:
         return object_key(self.read.segment.object_key, ObjectKind.LOG)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBatches:
+    """Complete batches as one tier stores them, the aborted ranges that touch them, and the offset after them."""
+
+    data: bytes | memoryview
+    aborted: tuple[AbortedRange, ...]
+    next_offset: Offset
+
+
 @contextmanager
 def naming(topic: str, partition: int, offset: int | None = None) -> Iterator[None]:
     """Add the partition and the requested offset to a CorruptData or ObjectNotFound that is raised in this block."""
@@ -137,3 +149,64 @@ def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Ite
             end=fetched.limit,
             **options,
         )
+
+
+class Search:
+    """``key``: exactly this key. ``contains``: these bytes in the key, the value, or a header's name or value.
+
+    ``report``: called at each progress, by the thread that reads.
+    """
+
+    def __init__(self, key: bytes | None, contains: bytes | None, report: Callable[[Search], None]) -> None:
+        self.key, self.contains = key, contains
+        self.records = self.bytes = 0
+        """Searched so far, in all partitions together; ``bytes`` are uncompressed."""
+        self.reached = Offset(0)
+        """The offset at which the search continues, in the partition that is being searched."""
+        self._report = report
+
+    def looked(self, records: int, size: int) -> None:
+        self.records += records
+        self.bytes += size
+
+    def reach(self, offset: int) -> None:
+        self.reached = Offset(offset)
+        self._report(self)
+
+
+def as_written(piece: Fetched, source: str) -> Fetched:
+    """Return the leading batches whose CRC is right and that do not exceed the limit of their part of the log.
+
+    This is for readers that decode nothing: clients get complete batches, and librdkafka checks no CRC. A batch that
+    exceeds a limit at the broker's local start belongs to the same log, so it is kept. Raises CorruptData if no batch
+    remains, as in a read that begins at a wrong one. Branches of the log diverge between batches, so only a wrong batch
+    exceeds another limit.
+    """
+    limit = piece.limit if piece.limit < piece.bounds.local_start else None
+    stop, reached, wrong = 0, piece.offset, None
+    try:
+        for batch in iter_batches(piece.data, source=source, position=piece.position):
+            if limit is not None and batch.last_offset >= limit:
+                wrong = CorruptData(
+                    "a batch reaches beyond where its log ends", file=source, offset=piece.offset, limit=limit
+                )
+                break
+            stop = batch.position + batch.size_bytes - piece.position
+            reached = Offset(batch.last_offset + 1)
+    except CorruptData as error:
+        wrong = error
+    if wrong is None:
+        return piece
+    if not stop:
+        raise wrong
+    return replace(piece, data=piece.data[:stop], next_offset=min(reached, piece.next_offset))
+
+
+def below(piece: Fetched, offset: Offset) -> Fetched:
+    """Return the batches that begin below the offset. The records in them are not checked."""
+    stop = 0
+    for batch in iter_batches(piece.data, source="", verify_crc=False, partial_tail_ok=True):
+        if batch.base_offset >= offset:
+            break
+        stop = batch.position + batch.size_bytes
+    return replace(piece, data=piece.data[:stop], limit=offset)

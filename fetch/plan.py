@@ -9,7 +9,7 @@ records may have replaced the planned ones. Their batches have a higher epoch, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import AtEnd, Isolation, ReadRemote, Tier, begin_of
@@ -64,12 +64,16 @@ class PlannedRange:
             for piece in _equal_pieces(part, rate, groups.target):
                 begins = groups.begins(len(piece.offsets) * rate)
                 if split and (begins or piece.offsets.start > split[-1].offsets.end + 1):
-                    yield _split(self.whole, split), first
+                    yield self._within(split), first
                     split = []
                 first = begins if not split else first
                 split.append(piece)
         if split:  # else all of it is skipped
-            yield _split(self.whole, split), first
+            yield self._within(split), first
+
+    def _within(self, parts: list[PlannedPart]) -> PlannedSplit:
+        start, end = parts[0].offsets.start, Offset(parts[-1].offsets.end + 1)
+        return replace(self.whole, start=start, end=end, parts=tuple(parts))
 
     def _rate(self, part: PlannedPart) -> float:
         return self.local_rate if part.segment is None else part.segment.log_bytes / len(part.segment.offsets)
@@ -158,18 +162,3 @@ def bytes_an_offset(segments: tuple[RemoteSegment, ...]) -> float:
     """Return the average bytes per offset of a partition with these segments."""
     offsets = sum(len(segment.offsets) for segment in segments)
     return sum(segment.log_bytes for segment in segments) / offsets if offsets else GUESSED_BYTES_AN_OFFSET
-
-
-def _split(whole: PlannedSplit, parts: list[PlannedPart]) -> PlannedSplit:
-    start, end = parts[0].offsets.start, Offset(parts[-1].offsets.end + 1)
-    return PlannedSplit(
-        whole.topic,
-        whole.topic_id,
-        whole.partition,
-        start,
-        end,
-        whole.isolation,
-        whole.leader_epoch,
-        tuple(parts),
-        whole.plan,
-    )

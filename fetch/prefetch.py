@@ -100,8 +100,10 @@ class Prefetch:
 
     def _ahead_in(self, reader: SegmentReader, position: int, offsets: OffsetRange, budget: int) -> int:
         """Load the missing chunks from ``position`` on. Return how many bytes of log they and the loaded ones cover."""
-        last = _last_wanted(reader, offsets)
-        chunks = _chunks_ahead(reader, position, last, budget)
+        last = reader.chunk_for_offset(offsets.end)
+        last = reader.manifest.chunks.count - 1 if last is None else last
+        stop = min(position + budget, reader.plain_bytes)
+        chunks = [chunk for chunk in reader.chunks_of(position, stop) if chunk.id <= last] if position < stop else []
         covered = chunks[-1].plain_stop - position if chunks else 0
         missing = [chunk for chunk in chunks if not self._cache.knows(reader.log.key, chunk.id)]
         half = self._budget // 2
@@ -167,16 +169,3 @@ class Prefetch:
                 self.failures += failed
                 self._underway.discard(job.name)
                 self._pending -= job.size
-
-
-def _last_wanted(reader: SegmentReader, offsets: OffsetRange) -> int:
-    """Return the last chunk that can hold one of the offsets."""
-    last = reader.chunk_for_offset(offsets.end)
-    return reader.manifest.chunks.count - 1 if last is None else last
-
-
-def _chunks_ahead(reader: SegmentReader, position: int, last: int, budget: int) -> list[Chunk]:
-    """Return the chunks of the next ``budget`` bytes, up to chunk ``last``."""
-    if budget <= 0 or position >= reader.plain_bytes:
-        return []
-    return [chunk for chunk in reader.chunks_of(position, position + budget) if chunk.id <= last]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Generator, Iterator
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -16,44 +16,31 @@ def read_ahead(pieces: Iterator[T], depth: int) -> Generator[T, None, None]:
     Memory: ``depth`` waiting pieces, one that is being loaded, and one that the consumer holds. A consumer that closes
     the iterator early waits only for the piece that is being loaded.
     """
-    worker = _Worker(pieces, depth)
-    try:
-        while (taken := worker.take()) is not None:
-            yield taken
-    finally:
-        worker.stop()
+    loaded: queue.Queue[T | BaseException | None] = queue.Queue()
+    room, stopped = threading.Semaphore(depth), threading.Event()
 
-
-class _Worker(Generic[T]):
-    def __init__(self, pieces: Iterator[T], depth: int) -> None:
-        self._pieces = pieces
-        self._made: queue.Queue[T | BaseException | None] = queue.Queue()
-        self._room = threading.Semaphore(depth)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="read-ahead", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def load() -> None:
         try:
-            for piece in self._pieces:
-                self._made.put(piece)
-                self._room.acquire()
-                if self._stopped.is_set():
+            for piece in pieces:
+                loaded.put(piece)
+                room.acquire()
+                if stopped.is_set():
                     break
-            if isinstance(self._pieces, Generator):
-                self._pieces.close()  # on the thread that ran it, before the consumer sees the end
-            self._made.put(None)
-        except BaseException as error:  # any error: `take` raises it
-            self._made.put(error)
+            if isinstance(pieces, Generator):
+                pieces.close()  # on the thread that ran it, before the consumer sees the end
+            loaded.put(None)
+        except BaseException as error:  # any error: the consumer gets it
+            loaded.put(error)
 
-    def take(self) -> T | None:
-        piece = self._made.get()
-        if isinstance(piece, BaseException):
-            raise piece
-        self._room.release()
-        return piece
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._room.release()
-        self._thread.join()
+    worker = threading.Thread(target=load, name="read-ahead", daemon=True)
+    worker.start()
+    try:
+        while (piece := loaded.get()) is not None:
+            if isinstance(piece, BaseException):
+                raise piece
+            room.release()
+            yield piece
+    finally:
+        stopped.set()
+        room.release()
+        worker.join()

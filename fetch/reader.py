@@ -8,8 +8,10 @@ plus one batch. Data that is loaded ahead is in the cache (`prefetch.py`).
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from ..broker.control import TopicDirectory
@@ -20,14 +22,13 @@ from ..state.ids import TopicId, TopicIdPartition
 from ..state.lineage import EpochEnd
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.routing import Isolation, Tier
+from ..state.routing import Isolation, Tier, unconfirmed
 from ..state.view import TierView
 from .by_time import first_remote, latest_remote, offset_for_time
 from .gone import NoBroker, gone_id
 from .local import LocalTier
 from .logical import Ask, LogicalPartition
-from .older_epochs import remote_epoch_end
-from .piece import PIECE_BYTES, PIECES_AHEAD
+from .piece import PIECE_BYTES, PIECES_AHEAD, Batches, Names, Search
 from .piece import Fetched as Fetched
 from .piece import LogicalBounds as LogicalBounds
 from .piece import LogicalTopic as LogicalTopic
@@ -106,9 +107,7 @@ class LogReader:
     def partition(self, topic: str, partition: int) -> LogicalPartition:
         """Return a partition of the topic with this name, or of a deleted topic by its id. Raises UnknownTopic."""
         described = self.topic(topic)
-        if not 0 <= partition < described.partitions:
-            raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
-        place = TopicIdPartition(described.topic_id, partition)
+        place = _place_of(described, topic, partition)
         with self._lock:
             log = self._partitions.get((topic, place))
             if log is None:
@@ -128,8 +127,12 @@ class LogReader:
         """
         return self.partition(topic, partition).bounds(max_age)
 
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partition numbers, ascending."""
+        return list(range(self.topic(topic).partitions))
+
     def extent(
-        self, topic: str, partition: int, *, isolation: Isolation = Isolation.READ_COMMITTED, tier: Tier = Tier.AUTO
+        self, topic: str, partition: int, isolation: Isolation = Isolation.READ_COMMITTED, tier: Tier = Tier.AUTO
     ) -> Extent:
         """Return the offsets that can be read now from this tier, or from both.
 
@@ -154,15 +157,12 @@ class LogReader:
         max_bytes: int = FETCH_BYTES,
         isolation: Isolation = Isolation.READ_COMMITTED,
         tier: Tier = Tier.AUTO,
-        end: Offset | None = None,
-        wait_s: float = 0.0,
     ) -> Fetched:
-        """Return one piece from ``offset``. It is empty at ``end``, and at the end of the log after ``wait_s`` seconds.
+        """Return one piece from ``offset``. It is empty at the end of the log.
 
         Skips no record. Raises OffsetOutOfRange, LogGap, SegmentExpired, CorruptData, Fenced, Unavailable.
         """
-        ask = Ask(max_bytes, isolation, tier, end, wait_s)
-        return self.partition(topic, partition).fetch(offset, ask)
+        return self.partition(topic, partition).fetch(offset, Ask(max_bytes, isolation, tier))
 
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES, isolation: Isolation
@@ -172,62 +172,53 @@ class LogReader:
         Raises ViewBehind if the view is not ready (`READY_AGE_S`). An offset that the view lacks is not proven to be
         missing, so it raises ViewBehind or BrokerUnavailable, too. Raises UnknownTopic for an unknown name.
         """
-        place = self._place_without_brokers(topic, partition)
+        place = _place_of(self.topic_without_brokers(topic), topic, partition)
         local = NoBroker(self._view)
         log = LogicalPartition(topic, place, self._view, local, self.remote, self._clock, self._recent)
-        piece = log.fetch(offset, Ask(max_bytes, isolation, Tier.REMOTE, None, 0.0))
+        piece = log.fetch(offset, Ask(max_bytes, isolation, Tier.REMOTE))
         if piece.next_offset == offset and not piece.data:
             raise BrokerUnavailable("the view ends here, and no broker says whether the log does", offset=offset)
         return replace(piece, view_age_s=self._view.age_s(self._view.tier_partition(place)))
-
-    def _place_without_brokers(self, topic: str, partition: int) -> TopicIdPartition:
-        described = self.topic_without_brokers(topic)
-        if not 0 <= partition < described.partitions:
-            raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
-        return TopicIdPartition(described.topic_id, partition)
 
     def topic_without_brokers(self, name: str) -> LogicalTopic:
         """Return the topic as a broker last described it. Else return the view's topic, if only one topic id has this
         name. Raises UnknownTopic."""
         with self._lock:
             cached = self._topics.get(name)
-        if cached is not None:
-            return cached[1]
-        partitions = [each for each in self._view.partitions() if self._view.partition(each).topic == name]
-        ids = {each.topic_id for each in partitions}
-        if len(ids) != 1:
+        topic = self._topics_of_view().get(name) if cached is None else cached[1]
+        if topic is None:
             raise UnknownTopic("no such topic is known while no broker answers", topic=name)
-        topic = LogicalTopic(name, ids.pop(), max(each.partition for each in partitions) + 1)
-        with self._lock:
-            self._topics.setdefault(name, (float("-inf"), topic))  # age -inf: `topic` still asks the broker
         return topic
 
     def tiered_without_brokers(self, topic: str) -> bool:
         """Return whether the view has a topic of this name."""
-        try:
+        with suppress(UnknownTopic):
             self.topic_without_brokers(topic)
-        except UnknownTopic:
-            return False
-        return True
+            return True
+        return False
 
     def topics_without_brokers(self) -> list[str]:
         """Return the names that belong to exactly one topic id in the view."""
+        return sorted(self._topics_of_view())
+
+    def _topics_of_view(self) -> dict[str, LogicalTopic]:
         last_of: dict[str, dict[TopicId, int]] = defaultdict(dict)
         for partition in self._view.partitions():
             if name := self._view.partition(partition).topic:
                 last_of[name][partition.topic_id] = max(partition.partition, last_of[name].get(partition.topic_id, 0))
-        named = {name: next(iter(ids.items())) for name, ids in last_of.items() if len(ids) == 1}
+        unique = [(name, *each) for name, ids in last_of.items() if len(ids) == 1 for each in ids.items()]
+        topics = {name: LogicalTopic(name, topic_id, last + 1) for name, topic_id, last in unique}
         with self._lock:
-            for name, (topic_id, last) in named.items():
-                self._topics.setdefault(name, (float("-inf"), LogicalTopic(name, topic_id, last + 1)))
-        return sorted(named)
+            for name, topic in topics.items():
+                self._topics.setdefault(name, (float("-inf"), topic))  # age -inf: `topic` still asks the broker
+        return topics
 
     def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]:
         """Return the partition as last read from the tier-state topic, and the age of the view in seconds.
 
         Raises UnknownTopic, and ViewBehind if the view is not ready (`READY_AGE_S`).
         """
-        place = self._place_without_brokers(topic, partition)
+        place = _place_of(self.topic_without_brokers(topic), topic, partition)
         tier_partition = self._view.tier_partition(place)
         self._view.require_ready(tier_partition)
         return self._view.partition(place), self._view.age_s(tier_partition) or 0.0
@@ -254,26 +245,75 @@ class LogReader:
         pieces = _pieces(log, Offset(start), Ask(piece_bytes, isolation, tier, Offset(end)))
         return read_ahead(proven(pieces), PIECES_AHEAD)
 
+    def records(
+        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, *, columns: Names = None
+    ) -> Batches:
+        """Yield exactly the records of ``extent``, as `source.RecordSource.records` does."""
+        for piece in self.scan(topic, partition, *extent, isolation=isolation, tier=tier):
+            for batch in records(piece, topic, partition, columns=columns, milliseconds=True):
+                yield batch, piece.tier
+
+    def found(
+        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
+    ) -> Batches:
+        """Yield the records that match ``search``, as `source.SearchedSource.found` does."""
+        from ..log.record_filter import RecordFilter  # imports numba, which not every reader needs
+
+        filter_ = RecordFilter(search.key, search.contains)
+        for piece in self.scan(topic, partition, *extent, isolation=isolation, tier=tier):
+            options = {"record_filter": filter_, "looked": search.looked, "milliseconds": True}
+            for batch in records(piece, topic, partition, **options):
+                yield batch, piece.tier
+            search.reach(min(piece.next_offset, extent.end))
+
+    def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
+        """Return the offset of the first record at or after a time, or None."""
+        first = self.offset_for_time(topic, partition, timestamp)
+        return first[0] if first else None
+
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
         """Return the offset and time of the first record at or after a time. Returns None if there is none."""
-        return offset_for_time(self.partition(topic, partition), self.remote, TimestampMs(timestamp_ms))
+        return offset_for_time(self.partition(topic, partition), TimestampMs(timestamp_ms))
 
     def first_remote(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
         """Return the first record or marker below the local start at or after a time, by the broker's rule."""
         log = self.partition(topic, partition)
-        return first_remote(log, self.remote, TimestampMs(timestamp_ms), log.local_bounds(), markers=True)
+        return first_remote(log, TimestampMs(timestamp_ms), log.local_bounds(), markers=True)
 
     def latest_remote(self, topic: str, partition: int, above_ms: int) -> tuple[Offset, TimestampMs] | None:
         """Return, like `first_remote`, the record with the latest time, if this time is ``above_ms`` or later."""
-        return latest_remote(self.partition(topic, partition), self.remote, TimestampMs(above_ms))
+        return latest_remote(self.partition(topic, partition), TimestampMs(above_ms))
 
     def epoch_at(self, topic: str, partition: int, offset: int) -> LeaderEpoch | None:
         """Return the leader epoch that owns an offset in the lineage of both tiers. None: below the known lineage."""
         return self.partition(topic, partition).view().lineage.epoch_at(offset)
 
     def remote_epoch_end(self, topic: str, partition: int, epoch: LeaderEpoch) -> EpochEnd | None:
-        """Return the result of `older_epochs.remote_epoch_end` for this partition."""
-        return remote_epoch_end(self.partition(topic, partition), epoch)
+        """Return the newest epoch up to ``epoch`` and its end, by Kafka's rule (`LeaderEpochFileCache.endOffsetFor`),
+        if the end lies at or below the local start. None: the broker knows the epoch itself.
+
+        A trim removes epochs from the broker's checkpoint. For such an epoch, the broker answers that it ended where
+        the broker's log begins: a consumer whose log was truncated before that would not notice it. Raises ViewBehind,
+        BrokerUnavailable, LineageUnconfirmed.
+        """
+        log = self.partition(topic, partition)
+        bounds = log.local_bounds()  # read after the broker's own answer, so a trim in between is noticed
+        view = log.recent_view()
+        entries = view.lineage.entries
+        following = bisect_right(entries, epoch, key=lambda entry: entry.epoch)
+        if following == len(entries) or entries[following].start_offset > bounds.local_start:
+            return None
+        end = entries[following].start_offset
+        sure = log.sure_end(view, bounds)
+        if end > sure:
+            raise unconfirmed(view, bounds, sure, offset=end)
+        return EpochEnd(entries[following - 1].epoch if following else epoch, end)
+
+
+def _place_of(described: LogicalTopic, topic: str, partition: int) -> TopicIdPartition:
+    if not 0 <= partition < described.partitions:
+        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
+    return TopicIdPartition(described.topic_id, partition)
 
 
 def _pieces(log: LogicalPartition, start: Offset, ask: Ask) -> Iterator[Fetched]:

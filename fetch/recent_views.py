@@ -44,32 +44,24 @@ class RecentViews:
         with self._lock:
             away = self._away.get(tier_partition)
         if away is None or self._clock.monotonic() >= away.ask_again:
+            away = None
             try:
                 self._view.require_fresh(tier_partition, VIEW_AGE_S)
             except BrokerUnavailable as error:
                 away = _Away(self._clock.monotonic() + ASK_AGAIN_S, error)
-            else:
-                away = None
         if away is not None and not away.too_old:
-            away = self._or_too_old(tier_partition, away)
-        self._remember(tier_partition, away)
+            try:
+                self._view.require_ready(tier_partition)
+            except BrokerUnavailable as error:
+                away = _Away(self._clock.monotonic() + ASK_AGAIN_S, error, too_old=True)
+        with self._lock:
+            if away is None:
+                self._away.pop(tier_partition, None)
+            else:
+                self._away[tier_partition] = away
         if away is not None and away.too_old:
             raise ViewBehind(
                 "the tier-state topic is away, and the view is too old to read by",
                 tier_partition=tier_partition,
                 reason=away.because,
             ) from away.because
-
-    def _or_too_old(self, tier_partition: int, away: _Away) -> _Away:
-        try:
-            self._view.require_ready(tier_partition)
-        except BrokerUnavailable as error:
-            return _Away(self._clock.monotonic() + ASK_AGAIN_S, error, too_old=True)
-        return away
-
-    def _remember(self, tier_partition: int, away: _Away | None) -> None:
-        with self._lock:
-            if away is None:
-                self._away.pop(tier_partition, None)
-            else:
-                self._away[tier_partition] = away

@@ -10,9 +10,9 @@ A read is sequential if it begins where an earlier read ended: then `prefetch.py
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import numpy as np
@@ -20,24 +20,26 @@ from cachetools import LRUCache
 
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..runtime.clock import Clock
-from ..runtime.listener import Listener, ignore
+from ..runtime.listener import Listener, RemoteFetched, ignore
 from ..state.errors import CorruptData, InvalidRequest, OtherBytes
 from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, object_key, require_own
-from ..state.offsets import Offset, OffsetRange
-from ..state.routing import Isolation
+from ..state.objects import ObjectInfo
+from ..state.offsets import ByteRange, Offset, OffsetRange
+from ..state.partition_view import PartitionView
+from ..state.routing import Isolation, LocalBounds
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
-from ..storage.object_store import ObjectReader
+from ..storage.object_store import MIB, ObjectReader
 from ..storage.segment.buffers import joined
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
+from ..storage.segment.known import check_known
 from ..storage.segment.log_chunks import ObjectReads
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader, read_manifest, require_described
 from .batch_order import BatchOrder, Misplaced
-from .known_partitions import KnownPartitions
 from .locate import locate_batch, unproven
-from .metered_reads import MeteredReads
+from .piece import StoredBatches
 from .prefetch import Following, Prefetch
 from .window_batches import (
     BASE,
@@ -50,7 +52,6 @@ from .window_batches import (
     batch_size,
     batches_of,
     headers_of,
-    holds_a_batch,
 )
 
 PLAIN_NAMES = ObjectKeys()
@@ -59,15 +60,11 @@ REMEMBERED_POSITIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class RemotePiece:
+class RemotePiece(StoredBatches):
     """``data`` is empty if the segment has no batch with offsets of the requested range. ``next_offset`` is then the
-    first offset after the range."""
+    first offset after the range. ``position``: the byte of the plain log at which the data begins."""
 
-    data: bytes | memoryview
-    aborted: tuple[AbortedRange, ...]
-    next_offset: Offset
     position: int = 0
-    """The byte of the plain log at which the data begins."""
 
 
 def open_segment(
@@ -116,9 +113,35 @@ def touching(aborted: Iterable[AbortedRange], touched: OffsetRange) -> tuple[Abo
     return tuple(each for each in aborted if each.first <= touched.end and each.last >= touched.start)
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One read: the offsets of an opened segment."""
+
+    segment: RemoteSegment
+    reader: SegmentReader
+    offsets: OffsetRange
+
+
 def nothing() -> tuple[()]:
     """Return no segments, for a reader whose next segments are unknown."""
     return ()
+
+
+class KnownPartitions:
+    """The check for all partitions that a process reads. Thread-safe. ``names``: names of this cluster's objects."""
+
+    def __init__(self, store: ObjectReader, names: ObjectKeys) -> None:
+        self._store, self._names = store, names
+        self._new = set[TopicIdPartition]()
+
+    def check(self, view: PartitionView, topic: str, bounds: LocalBounds) -> None:
+        """Check the bucket if the view has no log start fact. Only a bucket without the partition proves that nothing
+        was copied; it is asked once. Raises TierStateLost if the bucket has the partition, and the store's errors.
+        TierStateLost is final only if a view that is read fresh afterwards also raises it.
+        """
+        if not view.log_starts and bounds.local_start > 0 and view.partition not in self._new:
+            check_known(view, topic, self._store, self._names)
+            self._new.add(view.partition)
 
 
 class RemoteTier:
@@ -148,8 +171,8 @@ class RemoteTier:
         self.known = KnownPartitions(store, names)
         self._lock = threading.Lock()
         self._open: LRUCache[str, tuple[RemoteSegment, SegmentReader]] = LRUCache(OPEN_SEGMENTS)
-        self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)
-        self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
+        self._ends: LRUCache[tuple[TopicIdPartition, int], tuple[str, int | None]] = LRUCache(REMEMBERED_POSITIONS)
+        """For each offset where a read ended: the segment, and the byte of its plain log, if a batch begins there."""
         self._times: LRUCache[str, bytes] = LRUCache(REMEMBERED_POSITIONS)
         """SHA-256 of the time indexes that were verified."""
 
@@ -210,94 +233,78 @@ class RemoteTier:
         bytes once. Objects of Aiven's plugin have no checksums: the first read compares the CRCs of their batches.
         """
         with suppress(CorruptData):
-            reader = self.open(segment)
-            taken = self._taken(segment, reader, offsets, max_bytes, following)
-            return self._handed_out(segment, reader, offsets, isolation, *taken)
+            read = _Read(segment, self.open(segment), offsets)
+            return self._piece(read, isolation, *self._taken(read, max_bytes, following))
         with self._lock:
             self._open.pop(segment.object_key, None)
-        reader = open_segment(self._metered, segment, self.keys, None)
+        read = _Read(segment, open_segment(self._metered, segment, self.keys, None), offsets)
         try:
-            taken = self._taken(segment, reader, offsets, max_bytes, None)
-        except OtherBytes as error:
             try:
-                reader = unproven(reader, error, segment)
-                taken = self._taken(segment, reader, offsets, max_bytes, None)
-            except CorruptData as damage:
-                taken = self._before(damage, segment, reader, offsets)
+                taken = self._taken(read, max_bytes, None)
+            except OtherBytes as error:
+                read = replace(read, reader=unproven(read.reader, error, segment))
+                taken = self._taken(read, max_bytes, None)
         except CorruptData as damage:
-            taken = self._before(damage, segment, reader, offsets)
-        return self._handed_out(segment, reader, offsets, isolation, *taken)
+            taken = self._before(damage, read)
+        return self._piece(read, isolation, *taken)
 
-    def _before(
-        self, damage: CorruptData, segment: RemoteSegment, reader: SegmentReader, offsets: OffsetRange
-    ) -> tuple[WindowBatches | None, int]:
+    def _before(self, damage: CorruptData, read: _Read) -> tuple[WindowBatches | None, int]:
         """Return the result of `_taken` for the batches before ``damage``. Raises ``damage`` if there are none.
 
         If offsets may be missing, only the next batch shows that a batch was moved. So the last batch is left out.
         """
-        position, _ = self._position(segment, reader, offsets.start)
+        position, _ = self._position(read)
         chunk, stop = damage.facts.get("chunk"), damage.facts.get("position")
         by_chunk = isinstance(chunk, int) and not isinstance(damage, Misplaced)
         if isinstance(chunk, int) and by_chunk:
-            stop = reader.manifest.chunks.chunk(chunk).plain_start
+            stop = read.reader.manifest.chunks.chunk(chunk).plain_start
         if not isinstance(stop, int) or stop <= position:
             raise damage
-        taken, reached = self._taken(segment, reader, offsets, stop - position, None)
-        if segment.has_gaps and not by_chunk:
+        taken, reached = self._taken(read, stop - position, None)
+        if read.segment.has_gaps and not by_chunk:
             last = None if taken is None else taken.last
             if last is None or last.position <= position:
                 raise damage
-            taken, reached = self._taken(segment, reader, offsets, last.position - position, None)
+            taken, reached = self._taken(read, last.position - position, None)
         return taken, reached
 
-    def _taken(
-        self,
-        segment: RemoteSegment,
-        reader: SegmentReader,
-        offsets: OffsetRange,
-        max_bytes: int,
-        following: Following | None,
-    ) -> tuple[WindowBatches | None, int]:
+    def _taken(self, read: _Read, max_bytes: int, following: Following | None) -> tuple[WindowBatches | None, int]:
         """Return the batches, and the byte of the plain log after them.
 
         ``following`` None: this is the second read. Nothing is loaded ahead, and only a decoder compares CRCs.
         """
-        position, order = self._position(segment, reader, offsets.start)
-        alone = not self._goes_on(segment, offsets.start)
+        reader, offsets = read.reader, read.offsets
+        position, order = self._position(read)
+        with self._lock:
+            alone = (read.segment.partition, offsets.start) not in self._ends
         verify_crc = following is not None and not reader.log.checksums
         if not alone and following is not None:
             self.prefetch.after(reader, position + max_bytes, offsets, following)
         batches: WindowBatches | None = None
         while position < reader.plain_bytes:
-            window = self._window(segment, reader, position, max_bytes, alone)
+            window = _window(reader, position, max_bytes, alone)
             batches = batches_of(window, reader.log.key, position, offsets, order, verify_crc=verify_crc)
             position += batches.stop
             if batches.finished or batches.first is not None:
                 break
         return batches, position
 
-    def _handed_out(
-        self,
-        segment: RemoteSegment,
-        reader: SegmentReader,
-        offsets: OffsetRange,
-        isolation: Isolation,
-        taken: WindowBatches | None,
-        position: int,
-    ) -> RemotePiece:
+    def _piece(self, read: _Read, isolation: Isolation, taken: WindowBatches | None, position: int) -> RemotePiece:
         """Return the piece of ``taken`` and remember where it ends. ``position``: the end of the batches taken."""
         first, last = (None, None) if taken is None else (taken.first, taken.last)
-        next_offset = Offset(offsets.end + 1)
+        next_offset = Offset(read.offsets.end + 1)
         if taken is not None and last is not None and not taken.finished:
-            next_offset = Offset(min(last.last_offset, offsets.end) + 1)
+            next_offset = Offset(min(last.last_offset, read.offsets.end) + 1)
         inside = last is not None and last.last_offset >= next_offset  # a later read begins inside the last batch
-        self._remember(segment, next_offset, None if inside else position)
+        with self._lock:
+            self._ends[read.segment.partition, next_offset] = read.segment.object_key, None if inside else position
         if taken is None or first is None or last is None:
             return RemotePiece(b"", (), next_offset)
-        touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
-        aborted = self._aborted_in(segment, reader, taken, touched, isolation)
+        aborted: tuple[AbortedRange, ...] = ()
         if isolation is Isolation.READ_COMMITTED and taken.of_transactions:
-            check = MarkerCheck(AbortFilter(aborted), reader.log.key)
+            touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
+            aborted = self._aborted_in(read.segment, read.reader, touched)
+            check = MarkerCheck(AbortFilter(aborted), read.reader.log.key)
             for header in taken.of_transactions:
                 check.add(header, taken.data, first.position)
         return RemotePiece(taken.data, aborted, next_offset, position=first.position)
@@ -307,50 +314,32 @@ class RemoteTier:
         return segment
 
     def _aborted_in(
-        self,
-        segment: RemoteSegment,
-        reader: SegmentReader,
-        taken: WindowBatches,
-        touched: OffsetRange,
-        isolation: Isolation,
+        self, segment: RemoteSegment, reader: SegmentReader, touched: OffsetRange
     ) -> tuple[AbortedRange, ...]:
-        """Return the aborted ranges that touch the batches of ``taken``, which have the offsets ``touched``."""
-        return aborted_of(segment, reader, touched, isolation)
+        """Return the aborted ranges that touch the offsets ``touched``."""
+        return aborted_of(segment, reader, touched, Isolation.READ_COMMITTED)
 
-    def _remember(self, segment: RemoteSegment, next_offset: Offset, position: int | None) -> None:
-        """Remember the offset where a read ended, and its position in the plain log."""
+    def _position(self, read: _Read) -> tuple[int, BatchOrder]:
+        """Return the position of a batch at or before the first offset, and the checks for the read from it."""
+        segment, reader, offset = read.segment, read.reader, read.offsets.start
         with self._lock:
-            self._ends[segment.partition, next_offset] = None
-            if position is not None:
-                self._positions[segment.object_key, next_offset] = position
-
-    def _goes_on(self, segment: RemoteSegment, offset: int) -> bool:
-        with self._lock:
-            return (segment.partition, offset) in self._ends
-
-    def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> tuple[int, BatchOrder]:
-        """Return the position of a batch at or before the one with ``offset``, and the checks for the read from it."""
-        with self._lock:
-            position = self._positions.get((segment.object_key, offset))
-        if position is not None:
+            key, position = self._ends.get((segment.partition, offset), ("", None))
+        if position is not None and key == segment.object_key:
             return position, BatchOrder(reader, segment, offset)
         at = locate_batch(reader, segment.offsets.start, offset, reader.log.key)
         order = BatchOrder(reader, segment)
         return _past_those_before(reader, at, offset, order), order
 
-    def _window(
-        self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int, alone: bool
-    ) -> memoryview:
-        """Return bytes from ``position`` on, with at least one complete batch. Raises CorruptData if there is none."""
-        stop = position + max(room, BATCH_PREFIX.size)
-        window = joined(reader.plain_range(position, stop, alone=alone))
-        if holds_a_batch(window):
-            return window
-        if len(window) >= BATCH_PREFIX.size:
-            size = batch_size(window)
-            if len(window) < size <= reader.plain_bytes - position:
-                return joined(reader.plain_range(position, position + size, alone=alone))
+
+def _window(reader: SegmentReader, position: int, room: int, alone: bool) -> memoryview:
+    """Return bytes from ``position`` on, with at least one complete batch. Raises CorruptData if there is none."""
+    window = joined(reader.plain_range(position, position + max(room, BATCH_PREFIX.size), alone=alone))
+    size = batch_size(window) if len(window) >= BATCH_PREFIX.size else 0
+    if len(window) < size <= reader.plain_bytes - position:
+        window = joined(reader.plain_range(position, position + size, alone=alone))
+    if not BATCH_PREFIX.size < size <= len(window):
         raise CorruptData("the log ends inside a batch", file=reader.log.key, position=position)
+    return window
 
 
 def _past_those_before(reader: SegmentReader, position: int, offset: Offset, order: BatchOrder) -> int:
@@ -365,3 +354,34 @@ def _past_those_before(reader: SegmentReader, position: int, offset: Offset, ord
     if not len(rows) or not order.holds(positions, rows[:, BASE], rows[:, LAST], sizes, rows[:, EPOCH]):
         return position  # the read that follows reports the error
     return int(positions[-1] + sizes[-1])
+
+
+class MeteredReads:
+    """Answers like the store. Each read, even if failed or unfinished, emits `RemoteFetched`. `head` emits nothing."""
+
+    def __init__(self, store: ObjectReads, clock: Clock, listener: Listener) -> None:
+        self._store, self._clock, self._listener = store, clock, listener
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        began, size = self._clock.monotonic(), 0
+        try:
+            data = self._store.get(key, limit)
+            size = len(data)
+            return data
+        finally:
+            self._listener(RemoteFetched(key, size, self._clock.monotonic() - began))
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        began, size = self._clock.monotonic(), 0
+        pieces = self._store.stream_range(key, range, piece_bytes)
+        try:
+            for piece in pieces:
+                size += len(piece)
+                yield piece
+        finally:
+            if isinstance(pieces, Generator):
+                pieces.close()
+            self._listener(RemoteFetched(key, size, self._clock.monotonic() - began))
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._store.head(key)

@@ -20,15 +20,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
-from ..log import kernels
-from ..log.batch import CONTROL, TRANSACTIONAL, iter_batches, read_header
-from ..log.decode import Table
+from ..log.batch import BatchHeader
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..state.errors import CorruptData, OtherBytes
 from ..state.offsets import ByteRange, Offset, OffsetRange
-from ..state.routing import Isolation
+from ..state.routing import Isolation, ReadRemote
 from ..state.segment import AbortedRange, RemoteSegment
 from ..storage.crc32c import extended
 from ..storage.object_store import MIB
@@ -40,13 +36,12 @@ from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch, unproven
 from .proven_log import AnotherLog, another_log, is_right
-from .remote import aborted_of, open_segment, touching
-from .window_batches import BATCH_PREFIX, batch_size
+from .remote import RemotePiece, aborted_of, open_segment, touching
+from .window_batches import BATCH_PREFIX, WindowBatches, batch_size, batches_of, require_cut_off
 
 NEAR_BYTES = 4 * MIB
 BEYOND_BYTES = 128 * 1024
 """Bytes read behind the chunk in which the last needed batch begins: most batches end there."""
-_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +88,31 @@ def read_parts(parts: Sequence[Part], reads: RemoteReads) -> Generator[PartPiece
                 yield from reading.rest()
 
 
+class RemoteRun:
+    """A run through parts that compares its place with the current route before every piece. Reading ahead only makes
+    bytes arrive sooner. Not thread-safe. Close it: it has requests in flight.
+    """
+
+    def __init__(self, parts: Sequence[Part], reads: RemoteReads) -> None:
+        self._parts = parts
+        self._pieces = read_parts(parts, reads)
+
+    def take(self, where: ReadRemote) -> RemotePiece | None:
+        """Return the next piece if it begins at ``where``. None: it begins elsewhere, or the run is over.
+
+        Raises ObjectNotFound, CorruptData, Unavailable.
+        """
+        piece = next(self._pieces, None)
+        if piece is None or piece.offset != where.offsets.start or self._parts[piece.part][0] != where.segment:
+            return None
+        next_offset = Offset(min(piece.next_offset, where.offsets.end + 1))
+        return RemotePiece(piece.data, piece.aborted, next_offset, position=piece.position)
+
+    def close(self) -> None:
+        """End the run, its threads and its requests. Idempotent."""
+        self._pieces.close()
+
+
 def _loads(opening: Iterator[_Reading]) -> Iterator[Work[_Loaded]]:
     try:
         for reading in opening:
@@ -117,7 +137,6 @@ class _Reading:
         self._source = reader.log.key
         self._markers = MarkerCheck(AbortFilter(self._aborted), self._source)
         self._order = BatchOrder(reader, self._segment)
-        self._table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
         self._next = self._offsets.start
         self._finished = False
         whole = self._segment.described and self._offsets == self._segment.offsets and not reader.log.checksums
@@ -212,21 +231,24 @@ class _Reading:
         raise wrong
 
     def _pieces(self, data: memoryview) -> Iterator[PartPiece]:
-        address = np.frombuffer(data, np.uint8).ctypes.data
-        at, after, count = 0, -1, _ROWS
-        while at < len(data) and count == _ROWS:
-            count, at, after = kernels.scan(address, len(data), at, after, 0, self._table)
-            pieces = [*self._piece(data, self._table[:count])] if count else []
-            if self._order.has_gaps and not self._finished and count < _ROWS and at < len(data):
-                self._missing_of(data[at:], after, self._position + at)  # only the next batch reveals a moved one
-            yield from pieces
-            del pieces
-            if self._finished:
-                return
-        self._position += at
-        self._tails, self._missing = [bytes(data[at:])] if at < len(data) else [], 0
+        gaps = self._order.has_gaps  # then only the next batch reveals a moved one
+        batches = batches_of(data, self._source, self._position, self._offsets, self._order, check_tail=gaps)
+        self._finished = batches.finished
+        if batches.first is not None and batches.last is not None:
+            yield self._piece(batches, batches.first, batches.last)
+        self._position += batches.stop
+        tail = data[batches.stop :]
+        self._tails, self._missing = [bytes(tail)] if len(tail) and not self._finished else [], 0
         if self._tails:
-            self._missing = self._missing_of(data[at:], after, self._position)
+            self._missing = self._missing_of(tail, batches.after, self._position)
+
+    def _piece(self, batches: WindowBatches, first: BatchHeader, last: BatchHeader) -> PartPiece:
+        for header in batches.of_transactions if self._isolation is Isolation.READ_COMMITTED else ():
+            self._markers.add(header, batches.data, first.position)
+        touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
+        begin, self._next = self._next, Offset(min(touched.end, self._offsets.end) + 1)
+        aborted = touching(self._aborted, touched)
+        return PartPiece(self._number, batches.data, aborted, begin, self._next, first.position)
 
     def _joined(self, window: Window) -> memoryview | None:
         """Return the window after the tails. None: their batch is still incomplete, or the part is finished."""
@@ -248,47 +270,13 @@ class _Reading:
 
     def _missing_of(self, tail: memoryview, after: int, position: int) -> int:
         """Return the least number of bytes that the batch in ``tail`` lacks. Raises CorruptData if it is no batch."""
-        wrong = iter_batches(
-            tail, source=self._source, position=position, verify_crc=False, partial_tail_ok=True, after=after
-        )
-        if next(wrong, None) is not None:
-            raise CorruptData("not a record batch", file=self._source, position=position)
+        require_cut_off(tail, self._source, position, after)
         if len(tail) < BATCH_PREFIX.size:
             return 1
         size = batch_size(tail)
         if not BATCH_PREFIX.size < size <= self._reader.plain_bytes - position:
             raise self._inside_a_batch()
         return max(1, size - len(tail))
-
-    def _piece(self, data: memoryview, rows: Table) -> Iterator[PartPiece]:
-        """Yield the needed batches of ``rows``, checked."""
-        last, end = rows[:, kernels.LAST], self._offsets.end
-        stop = int(np.searchsorted(last, end))
-        self._check_order(data, rows[: stop + 1])
-        if stop < len(rows):
-            self._finished = True
-            stop += int(rows[stop, kernels.BASE] <= end)
-        shown = rows[int(np.searchsorted(last, self._offsets.start)) : stop]
-        if not len(shown):
-            return
-        if self._isolation is Isolation.READ_COMMITTED:
-            for at in shown[(shown[:, kernels.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0, kernels.POSITION].tolist():
-                header = read_header(data, at, self._source, self._position)
-                self._markers.add(header, data, self._position)
-        first, final = shown[0], shown[-1]
-        touched = OffsetRange(Offset(int(first[kernels.BASE])), Offset(int(final[kernels.LAST])))
-        begin, self._next = self._next, Offset(min(touched.end, end) + 1)
-        whole = data[int(first[kernels.POSITION]) : int(final[kernels.POSITION] + final[kernels.SIZE])]
-        position = self._position + int(first[kernels.POSITION])
-        yield PartPiece(self._number, whole, touching(self._aborted, touched), begin, self._next, position)
-
-    def _check_order(self, data: memoryview, rows: Table) -> None:
-        positions = rows[:, kernels.POSITION] + self._position
-        columns = (rows[:, each] for each in (kernels.BASE, kernels.LAST, kernels.SIZE, kernels.EPOCH))
-        if self._order.holds(positions, *columns):
-            return
-        for at in rows[:, kernels.POSITION].tolist():  # `check` raises for the wrong one
-            self._order.check(read_header(data, at, self._source, self._position))
 
     def _inside_a_batch(self) -> CorruptData:
         return CorruptData("the log ends inside a batch", file=self._source, position=self._position)

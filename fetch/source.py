@@ -1,21 +1,20 @@
-"""One protocol for sources of records: tierstate's reader of both tiers, the gateway, or Kafka's own client.
+"""One protocol for sources of records: `LogReader` of both tiers, the gateway's client, or Kafka's own client.
 
 `consume` and `digest` use it, so only the source differs if they read the same records in two ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..broker.plain_reads import PlainConsumer, PlainRecord
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
-from .reader import LogReader, records
-from .search import Search
+from .piece import Batches, Names, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..broker.plain_reads import PlainConsumer, PlainRecord
 
 
 class RecordSource(Protocol):
@@ -34,15 +33,8 @@ class RecordSource(Protocol):
         ...
 
     def records(
-        self,
-        topic: str,
-        partition: int,
-        extent: Extent,
-        isolation: Isolation,
-        tier: Tier,
-        *,
-        columns: Sequence[str] | None = None,
-    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
+        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, *, columns: Names = None
+    ) -> Batches:
         """Yield exactly the records of ``extent``, and the tier that served each batch.
 
         ``columns``: those of `record_schema` to yield, in this order; None: all. Others are not decoded.
@@ -56,53 +48,9 @@ class SearchedSource(RecordSource, Protocol):
 
     def found(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
-    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
+    ) -> Batches:
         """Yield, like `RecordSource.records`, only records that match ``search``. A batch may be empty."""
         ...
-
-
-class ReaderSource:
-    """Reads both tiers directly, without a gateway."""
-
-    def __init__(self, reader: LogReader) -> None:
-        self.reader = reader
-
-    def partitions(self, topic: str) -> list[int]:
-        return list(range(self.reader.topic(topic).partitions))
-
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
-        return self.reader.extent(topic, partition, isolation=isolation, tier=tier)
-
-    def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        first = self.reader.offset_for_time(topic, partition, timestamp)
-        return first[0] if first else None
-
-    def records(
-        self,
-        topic: str,
-        partition: int,
-        extent: Extent,
-        isolation: Isolation,
-        tier: Tier,
-        *,
-        columns: Sequence[str] | None = None,
-    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
-            for batch in records(piece, topic, partition, columns=columns, milliseconds=True):
-                yield batch, piece.tier
-
-    def found(
-        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
-    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        from ..log.record_filter import RecordFilter  # imports numba, which not every reader needs
-
-        filter_ = RecordFilter(search.key, search.contains)
-        for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
-            for batch in records(
-                piece, topic, partition, record_filter=filter_, looked=search.looked, milliseconds=True
-            ):
-                yield batch, piece.tier
-            search.reach(min(piece.next_offset, extent.end))
 
 
 class ConsumerSource:
@@ -122,15 +70,8 @@ class ConsumerSource:
         return self._consumer.first_at(topic, partition, timestamp)
 
     def records(
-        self,
-        topic: str,
-        partition: int,
-        extent: Extent,
-        isolation: Isolation,
-        tier: Tier,
-        *,
-        columns: Sequence[str] | None = None,
-    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
+        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, *, columns: Names = None
+    ) -> Batches:
         for batch in self._consumer.records(topic, partition, *extent):
             whole = as_arrow(batch, topic, partition)
             yield whole if columns is None else whole.select(list(columns)), Tier.LOCAL

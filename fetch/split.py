@@ -14,35 +14,21 @@ from typing import Protocol
 
 from ..broker.fetch_spec import FetchSpec
 from ..log.batch import iter_batches
-from ..state.errors import InvalidRequest, OffsetOutOfRange, PlannedRangeLost, UnknownTopic
+from ..state.errors import InvalidRequest, OffsetOutOfRange, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import ReadRemote, Tier
-from ..state.segment import AbortedRange
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import WINDOW_BYTES, ObjectReads
-from .piece import PIECE_BYTES, PIECES_AHEAD, Fetched, LogicalBounds, naming
-from .planned_split import PlannedPart, PlannedSplit
+from .piece import PIECE_BYTES, PIECES_AHEAD, Fetched, LogicalBounds, StoredBatches, naming
+from .planned_split import PlannedPart, PlannedSplit, range_lost
 from .read_ahead import read_ahead
 from .remote_parts import RemoteReads, read_parts
-
-
-class LocalBatches(Protocol):
-    """Complete batches of the local tier, and the aborted ranges in them."""
-
-    @property
-    def data(self) -> bytes: ...
-
-    @property
-    def aborted(self) -> tuple[AbortedRange, ...]: ...
-
-    @property
-    def next_offset(self) -> Offset: ...
 
 
 class LocalReads(Protocol):
     """The local tier for splits: `local.LocalTier`, which passes the full request to Kafka, or a gateway's."""
 
-    def fetch(self, spec: FetchSpec) -> LocalBatches: ...
+    def fetch(self, spec: FetchSpec) -> StoredBatches: ...
 
 
 Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
@@ -113,7 +99,7 @@ class _Split:
                 return
             except OffsetOutOfRange as error:
                 if reroute is None:
-                    raise _lost(self.split, position, str(error)) from error
+                    raise range_lost(self.split, position, str(error)) from error
         for again in reroute(replace(self.split, start=position, end=limit, parts=())):
             yield from replace(self, split=again).pieces(None)
 
@@ -133,28 +119,18 @@ class _Split:
         try:
             read = self.local.fetch(spec)
         except UnknownTopic as error:
-            raise _lost(split, position, str(error)) from error
+            raise range_lost(split, position, str(error)) from error
         if not read.data:
-            raise _lost(split, position, "the log ends here now")
+            raise range_lost(split, position, "the log ends here now")
         if split.leader_epoch is not None:
             source = f"{split.topic}-{split.partition}@{position}"
             for header in iter_batches(read.data, source=source, verify_crc=False):
                 if header.base_offset < limit and header.partition_leader_epoch > split.leader_epoch:
-                    raise _lost(split, position, f"written again under leader epoch {header.partition_leader_epoch}")
+                    raise range_lost(
+                        split, position, f"written again under leader epoch {header.partition_leader_epoch}"
+                    )
         return Fetched(read.data, Tier.LOCAL, read.aborted, position, read.next_offset, limit, self._bounds)
 
     @property
     def _bounds(self) -> LogicalBounds:
         return LogicalBounds(self.split.start, self.split.start, None, self.split.end, self.split.end)
-
-
-def _lost(split: PlannedSplit, position: Offset, reason: str) -> PlannedRangeLost:
-    return PlannedRangeLost(
-        "a planned range cannot be read as planned",
-        topic=split.topic,
-        partition=split.partition,
-        start=position,
-        end=split.end,
-        leader_epoch=split.leader_epoch,
-        reason=reason,
-    )

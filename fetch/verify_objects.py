@@ -29,8 +29,7 @@ from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.manifest import SegmentManifest, metadata_of
 from ..storage.segment.reader import SegmentReader, described_otherwise, read_manifest
 from .verify import Finding, Severity
-from .verify_batches import ChunkTable
-from .verify_markers import AcrossSegments, CopiedMarkers
+from .verify_batches import AcrossSegments, ChunkTable, CopiedMarkers
 
 AT_ONCE = 8
 WINDOW = 128

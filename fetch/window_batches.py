@@ -39,15 +39,12 @@ def batch_size(window: bytes | memoryview) -> int:
     return size
 
 
-def holds_a_batch(window: bytes | memoryview) -> bool:
-    return len(window) >= BATCH_PREFIX.size and BATCH_PREFIX.size < batch_size(window) <= len(window)
-
-
 @dataclass(frozen=True, slots=True)
 class WindowBatches:
     """``data``: the requested batches of a window, which end at ``stop``. ``finished``: no later batch is requested.
 
-    ``of_transactions``: the transactional batches among them, and the markers.
+    ``of_transactions``: the transactional batches among them, and the markers. ``after``: the last offset of all of the
+    window's batches, or -1.
     """
 
     data: memoryview
@@ -56,12 +53,22 @@ class WindowBatches:
     last: BatchHeader | None
     finished: bool
     of_transactions: Sequence[BatchHeader]
+    after: int
 
 
 def batches_of(
-    window: memoryview, source: str, position: int, offsets: OffsetRange, order: BatchOrder, *, verify_crc: bool
+    window: memoryview,
+    source: str,
+    position: int,
+    offsets: OffsetRange,
+    order: BatchOrder,
+    *,
+    verify_crc: bool = False,
+    check_tail: bool = True,
 ) -> WindowBatches:
-    """Return the batches. ``verify_crc``: compare the CRCs of those requested; else a decoder does."""
+    """Return the batches. ``verify_crc``: compare the CRCs of those requested; else a decoder does. ``check_tail``:
+    call `require_cut_off` for the bytes after them; else the caller does.
+    """
     rows = headers_of(window, offsets.end)
     lasts, positions = rows[:, LAST], rows[:, POSITION]
     many = len(rows) > _FEW
@@ -70,13 +77,14 @@ def batches_of(
             order.check(read_header(window, at, source, position))
     ends = int(np.searchsorted(lasts, offsets.end))
     finished = ends < len(rows)
-    if not finished:
-        _require_cut_off(window, rows, source, position)
+    at, after = (int(rows[-1, POSITION] + rows[-1, SIZE]), int(lasts[-1])) if len(rows) else (0, -1)
+    if check_tail and not finished:
+        require_cut_off(window[at:], source, position + at, after)
     count = ends + int(finished and rows[ends, BASE] <= offsets.end)
     stop = int(positions[count - 1] + rows[count - 1, SIZE]) if count else 0
     requested = rows[int(np.searchsorted(lasts, offsets.start)) : count]
     if not len(requested):
-        return WindowBatches(window[:0], stop, None, None, finished, ())
+        return WindowBatches(window[:0], stop, None, None, finished, (), after)
     start = int(requested[0, POSITION])
     if verify_crc:
         deque(iter_batches(window[start:stop], source=source, position=position + start), maxlen=0)
@@ -85,7 +93,7 @@ def batches_of(
         read_header(window, at, source, position)
         for at in (start, int(requested[-1, POSITION]), *requested[of_one, POSITION].tolist())
     )
-    return WindowBatches(window[start:stop], stop, first, last, finished, of_transactions)
+    return WindowBatches(window[start:stop], stop, first, last, finished, of_transactions, after)
 
 
 def headers_of(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
@@ -126,15 +134,10 @@ def _walk(window: memoryview, final: Offset) -> list[tuple[int, ...]]:
     return rows
 
 
-def _require_cut_off(window: memoryview, rows: npt.NDArray[np.int64], source: str, position: int) -> None:
-    """Raises CorruptData if the bytes after these batches are neither a batch nor the beginning of a batch."""
-    at, after = 0, -1
-    if len(rows):
-        at, after = int(rows[-1, POSITION] + rows[-1, SIZE]), int(rows[-1, LAST])
-    if at == len(window):
-        return
-    tail = iter_batches(
-        window[at:], source=source, position=position + at, verify_crc=False, partial_tail_ok=True, after=after
-    )
-    if next(tail, None) is not None:
-        raise CorruptData("not a record batch", file=source, position=position + at)
+def require_cut_off(tail: memoryview, source: str, position: int, after: int) -> None:
+    """Raises CorruptData if the bytes after the batches are neither a batch nor the beginning of a batch.
+
+    ``after``: the last offset of the batches before."""
+    batches = iter_batches(tail, source=source, position=position, verify_crc=False, partial_tail_ok=True, after=after)
+    if next(batches, None) is not None:
+        raise CorruptData("not a record batch", file=source, position=position)

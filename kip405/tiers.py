@@ -11,12 +11,10 @@ from cachetools import LRUCache
 from ..broker.fetch_spec import FetchSpec
 from ..broker.open import Broker
 from ..fetch.confirmation import Confirmation
-from ..fetch.known_partitions import KnownPartitions
 from ..fetch.local import BrokerTier, LocalPiece
 from ..fetch.open import Reading, open_cache
 from ..fetch.reader import LogReader
-from ..fetch.remote import RemoteTier, touching
-from ..fetch.window_batches import WindowBatches
+from ..fetch.remote import KnownPartitions, RemoteTier, touching
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
 from ..state.errors import BrokerUnavailable
@@ -140,15 +138,8 @@ class KafkasRemoteTier(RemoteTier):
         return place, AbortedRanges.of(ranges, inline=len(ranges))
 
     def _aborted_in(
-        self,
-        segment: RemoteSegment,
-        reader: SegmentReader,
-        taken: WindowBatches,
-        touched: OffsetRange,
-        isolation: Isolation,
+        self, segment: RemoteSegment, reader: SegmentReader, touched: OffsetRange
     ) -> tuple[AbortedRange, ...]:
-        if isolation is Isolation.READ_UNCOMMITTED or not taken.of_transactions:
-            return ()
         return touching(self.with_aborted(segment).aborted.entries, touched)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..fetch.batch_order import BatchOrder
 from ..fetch.copied_segment import whole_batches
 from ..fetch.verify import Finding, Severity, out_of_lineage
-from ..fetch.verify_markers import CopiedMarkers
+from ..fetch.verify_batches import CopiedMarkers
 from ..fetch.verify_objects import Checked, Verifier, corrupted
 from ..log.batch import CONTROL, TRANSACTIONAL, iter_batches
 from ..runtime.units import counted

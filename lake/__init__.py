@@ -1,9 +1,9 @@
 """Both tiers as Parquet files (an export) and as Iceberg tables: each record exactly once, proven equal to the log.
 
-    log, leases                     find where the records are, and protect them from deletion while they are read
+    log                             finds where the records are, and protects them from deletion while they are read
     jobs, runs                      tasks (ranges of offsets), and their runners: this process, other processes, Spark
     columns                         make rows of records, and compare rows with rows
-    row_groups, parquet, names      write rows as files
+    parquet, names                  write rows as files
 
 Exports and tables use all of these modules. They differ in how their work becomes visible, and in how it continues:
 

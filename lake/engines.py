@@ -35,7 +35,8 @@ _TRINO = {
 
 def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
     """Return the text for each program. If a program cannot open the catalog, its text is a comment with the reason."""
-    kind = properties.get("type") or _inferred(properties)
+    inferred = infer_catalog_type(NAME, dict(properties)) if "uri" in properties else None
+    kind = properties.get("type") or (inferred.value if inferred else "unknown")
     lines = "\n".join(f"        {json.dumps(name)}: {json.dumps(value)}," for name, value in properties.items())
     return {
         "pyiceberg": PYICEBERG.format(catalog=NAME, properties=lines, table=table),
@@ -43,12 +44,6 @@ def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
         "spark": _spark(kind, properties),
         "trino": _trino(kind, properties),
     }
-
-
-def _inferred(properties: Mapping[str, str]) -> str:
-    """Return the type of catalog that pyiceberg infers from the uri."""
-    catalog_type = infer_catalog_type(NAME, dict(properties)) if "uri" in properties else None
-    return catalog_type.value if catalog_type else "unknown"
 
 
 def _spark(kind: str, properties: Mapping[str, str]) -> str:

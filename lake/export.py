@@ -18,11 +18,9 @@ from ..fetch.planned_split import PlannedPart, PlannedSplit, Skipped
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset, OffsetRange
 from .export_ledger import Ledger, given_up
-from .export_plan import ExportPlan, Ranges, Shape, TaskDone, covered, kept, uncovered
-from .export_work import ExportWork, TaskAccess
+from .export_plan import ExportPlan, ExportWork, Ranges, Shape, TaskAccess, TaskDone, covered, kept, uncovered
 from .jobs import MOVED, TRIES, Job, Task, range_error
-from .leases import Keep
-from .log import ExportedLog
+from .log import ExportedLog, Keep
 from .parquet import WRITER
 from .runs import Run
 
@@ -252,7 +250,7 @@ class Export:
             alone = replace(plan, tasks=(), skipped=())
             for task in run:
                 work = ExportWork(alone, self.access, None if done is None else done[task.number])
-                yield Job.of(task, _within(planned_range.whole, task), self.access.log, work)
+                yield Job(task, _within(planned_range.whole, task), self.access.log, work)
 
 
 def spans(tasks: Iterable[Task]) -> dict[int, Extent]:

@@ -4,17 +4,32 @@ longer be compared, only the bytes of its files are checked.
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import IO, TYPE_CHECKING
 
-from ..state.errors import TierstateError
-from ..state.offsets import Offset
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..log.record_digest import RecordDigest
+from ..state.errors import ObjectNotFound, TierstateError
+from ..state.offsets import ByteRange, Offset
 from ..state.routing import Tier
-from .export import Export, Refuse
-from .export_compare import Finding, TaskChecked, check_bytes
-from .export_plan import ExportPlan, TaskDone, covered, kept
+from ..storage.object_store import ObjectReader
+from ..values.schema_registry import RegistryAccess
+from .columns import Rows, first_difference
+from .export_plan import ExportedFile, ExportPlan, TaskDone, covered, kept
+from .export_task import sha256_of
 from .jobs import Job, Task, range_error
-from .names import manifest_key
+from .names import day_name, file_key, has_range_of, manifest_key
+from .parquet import by_date, row_groups
+
+if TYPE_CHECKING:
+    from .export import Export, Refuse
 
 
 @dataclass
@@ -115,3 +130,133 @@ def _split(export: Export, plan: ExportPlan, tasks: list[Task], refuse: Refuse) 
             else:
                 gone.append(task)
     return there, gone
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference. ``offset``: the offset of the first record in the rows that differ."""
+
+    key: str
+    problem: str
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChecked:
+    """``records``: the number of the task's records that were compared with the log."""
+
+    findings: tuple[Finding, ...]
+    records: int
+
+
+def check_task(
+    plan: ExportPlan,
+    task: Task,
+    done: TaskDone,
+    batches: Iterable[pa.RecordBatch],
+    place: ObjectReader,
+    registry: RegistryAccess | None = None,
+) -> TaskChecked:
+    """Read the files of a task, and compare them with the log, whose keys and values are typed again.
+
+    ``batches``: as for `parquet.laid_out`. ``task`` begins later than the exported task if the log does. Memory: two
+    row groups. Disk: the files of a task. Raises the errors of the store and of ``batches``.
+    """
+    findings = [each for file in done.files for each in check_bytes(file, place)]
+    damaged = {each.key for each in findings}
+    skipped_days = {file.date for file in done.files if file.key in damaged}
+    rows = Rows(plan.shape.columns, registry)
+    whole = all(has_range_of(task, file.key) for file in done.files)
+    with ExitStack() as opened:
+        files = [
+            opened.enter_context(closing(_Compared(file, place, None if whole else task.start)))
+            for file in sorted(done.files, key=lambda each: each.first_offset)
+            if file.date not in skipped_days
+        ]
+        for group in row_groups(batches, plan.shape.row_group_bytes):
+            for day, records in by_date(group):
+                date = day_name(day)
+                for file in files:
+                    if file.date == date:
+                        records = file.compare(rows, records)
+                if len(records) and date not in skipped_days:
+                    problem = "the log has records that are in no file"
+                    findings.append(Finding(file_key(plan, task, day, 0), problem, _first(records)))
+        findings += [finding for file in files if (finding := file.end()) is not None]
+    return TaskChecked(tuple(findings), done.records if whole else sum(file.records for file in files))
+
+
+def check_bytes(file: ExportedFile, place: ObjectReader) -> Iterator[Finding]:
+    """Yield a finding where a file's size or SHA-256 is wrong. Its rows are not read."""
+    try:
+        size, sha256 = sha256_of(place, file.key)
+    except ObjectNotFound:
+        yield Finding(file.key, "the file is not there")
+        return
+    if size != file.bytes:
+        yield Finding(file.key, f"the file has {size} bytes, not {file.bytes}")
+    elif sha256 != file.sha256:
+        yield Finding(file.key, "the file's bytes are not those that were written (SHA-256)")
+
+
+class _Compared:
+    """A file that is read in step with the log. ``start``: the log's first offset, or None if it has all of the file.
+    Rows below ``start`` are left out, and then the digest of all records cannot be compared.
+    """
+
+    def __init__(self, file: ExportedFile, place: ObjectReader, start: int | None) -> None:
+        self.date, self.records = file.date, 0
+        self._file, self._start, self._digest, self._corrupt = file, start, RecordDigest(), 0
+        self._finding: Finding | None = None
+        self._copy: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-check-")
+        for piece in place.stream_range(file.key, ByteRange(0, file.bytes)):
+            self._copy.write(piece)
+        parquet = pq.ParquetFile(self._copy)
+        self._groups = map(parquet.read_row_group, range(parquet.num_row_groups))
+        self._waiting = parquet.schema_arrow.empty_table()
+
+    def close(self) -> None:
+        self._copy.close()
+
+    def compare(self, rows: Rows, records: pa.Table) -> pa.Table:
+        """Compare the next rows with these records, as far as the file reaches. Return the records behind it."""
+        count = pc.sum(pc.less_equal(records.column("offset"), self._file.last_offset)).as_py() or 0
+        behind, records = records.slice(count), records.slice(0, count)
+        if self._finding is None and count:
+            self.records += count
+            self._digest.update(records)
+            before, expected = rows.corrupt, rows.of(records)
+            self._corrupt += rows.corrupt - before
+            there = self._next(count)
+            if there.num_rows < count:
+                self._finding = Finding(self._file.key, "it lacks rows that the log has", _first(records))
+            elif first_difference(there.cast(expected.schema), expected) is not None:
+                self._finding = Finding(self._file.key, "rows are not the log's", _first(records))
+        return behind
+
+    def end(self) -> Finding | None:
+        """Return the file's first difference. The log has no more records of the file."""
+        if self._finding is not None:
+            return self._finding
+        if self._next(1).num_rows:
+            return Finding(self._file.key, "it has rows that the log does not have")
+        if self._start is None:
+            if (self._digest.hexdigest(), self._digest.count) != (self._file.digest, self._file.records):
+                return Finding(self._file.key, "the record digest of the manifest is not that of the log")
+            if self._corrupt != self._file.corrupt:
+                problem = f"it has {self._corrupt} corrupt records, the manifest says {self._file.corrupt}"
+                return Finding(self._file.key, problem)
+        return None
+
+    def _next(self, count: int) -> pa.Table:
+        """Return the next rows, fewer than ``count`` only at the end of the file."""
+        while self._waiting.num_rows < count and (group := next(self._groups, None)) is not None:
+            if self._start is not None:
+                group = group.filter(pc.greater_equal(group.column("offset"), self._start))
+            self._waiting = pa.concat_tables([self._waiting, group])
+        rows, self._waiting = self._waiting.slice(0, count), self._waiting.slice(count)
+        return rows
+
+
+def _first(records: pa.Table) -> int:
+    return int(records.column("offset")[0].as_py())

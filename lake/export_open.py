@@ -18,9 +18,8 @@ from ..storage.options import StoreOptions
 from ..values.schema_registry import registry_access
 from .export import Export
 from .export_ledger import Ledger
-from .export_work import Place, TaskAccess
-from .leases import Keep, leased, no_lease
-from .log import ExportedLog, OwnLog, gateway_log
+from .export_plan import Place, TaskAccess
+from .log import ExportedLog, Keep, OwnLog, gateway_log, leased, no_lease
 from .runs import Run
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ SLOWER = {"json": 2, "avro": 10}
 """The factor by which an export is slower if keys or values become columns of a format."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Quote:
     """``remote_bytes``: bytes as stored. ``local_offsets``: offsets that are read from brokers; their size is unknown.
 
@@ -35,51 +35,41 @@ class Quote:
     the price of the requests. ``dollars_a_month``: the price of storing files as large as the log.
     """
 
-    tasks: int
-    offsets: int
-    segments: int
-    remote_bytes: int
-    local_offsets: int
-    gets: int
-    puts: int
-    seconds: float
-    assumed_processes: int
-    assumed_log_bytes_a_second: int
-    dollars: float
-    dollars_a_month: float
+    tasks: int = 0
+    offsets: int = 0
+    segments: int = 0
+    remote_bytes: int = 0
+    local_offsets: int = 0
+    gets: int = 0
+    puts: int = 0
+    seconds: float = 0.0
+    assumed_processes: int = 1
+    assumed_log_bytes_a_second: int = LOG_BYTES_A_SECOND
+    dollars: float = 0.0
+    dollars_a_month: float = 0.0
 
 
 def quote(jobs: Iterable[Job], columns: Columns, processes: int) -> Quote:
     """Return the quote of these tasks, if this number of processes does them."""
     rate = LOG_BYTES_A_SECOND // max([1, *(SLOWER.get(form.format, 1) for form in columns.forms.values())])
-    tasks = offsets = local = gets = 0
-    remote = log = 0.0
-    segments = set()
+    quote = Quote(assumed_processes=processes, assumed_log_bytes_a_second=rate)
+    remote, log, segments = 0.0, 0.0, set()
     for job in jobs:
-        tasks += 1
+        quote.tasks += 1
         for part in job.split.parts:
-            offsets += len(part.offsets)
+            quote.offsets += len(part.offsets)
             if part.segment is None:
-                local += len(part.offsets)
+                quote.local_offsets += len(part.offsets)
                 continue
             share = len(part.offsets) / len(part.segment.offsets)
             segments.add(part.segment.segment_id)
             stored = part.segment.log_object_bytes * share
             remote += stored
             log += part.segment.log_bytes * share
-            gets += 2 + -(-int(stored) // WINDOW_BYTES)
-    puts = 2 * tasks + -(-int(log) // DEFAULT_PART_BYTES) + 2
-    return Quote(
-        tasks,
-        offsets,
-        len(segments),
-        int(remote),
-        local,
-        gets,
-        puts,
-        round(log / rate / processes, 1),
-        processes,
-        rate,
-        round(gets * GET_PRICE + puts * PUT_PRICE, 6),
-        round(log * STORED_PRICE, 6),
-    )
+            quote.gets += 2 + -(-int(stored) // WINDOW_BYTES)
+    quote.segments, quote.remote_bytes = len(segments), int(remote)
+    quote.puts = 2 * quote.tasks + -(-int(log) // DEFAULT_PART_BYTES) + 2
+    quote.seconds = round(log / rate / processes, 1)
+    quote.dollars = round(quote.gets * GET_PRICE + quote.puts * PUT_PRICE, 6)
+    quote.dollars_a_month = round(log * STORED_PRICE, 6)
+    return quote

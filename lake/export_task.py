@@ -29,8 +29,7 @@ from .export_ledger import Ledger, differs, given_up
 from .export_plan import ExportedFile, ExportPlan, TaskDone
 from .jobs import Task
 from .names import date_of, file_key
-from .parquet import ParquetFile, finished_files
-from .row_groups import laid_out
+from .parquet import ParquetFile, finished_files, laid_out
 
 
 class DescribedFile(ParquetFile):
@@ -80,7 +79,7 @@ def export_task(
     registry: RegistryAccess | None = None,
     skipped: tuple[Skipped, ...] = (),
 ) -> Operation[TaskDone]:
-    """Run the task. ``batches``: the records, as `row_groups.laid_out` takes them. Return the committed outcome.
+    """Run the task. ``batches``: the records, as `parquet.laid_out` takes them. Return the committed outcome.
 
     Raises the errors of the store and ``batches``, and DiskFull. Raises CorruptData if another run made other files,
     and InvalidRequest if the task was given up while it ran.

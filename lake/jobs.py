@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..app.opening.split_reads import LogAccess
-from ..fetch.packed_splits import SplitWriter, unpacked
 from ..fetch.piece import missing_object
 from ..fetch.planned_split import PlannedSplit
 from ..runtime.clock import SystemClock
@@ -78,31 +77,21 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task, how to read its records now (``packed``, its split), and what to do with them (``work``)."""
+    """A task, how to read its records now (``split``), and what to do with them (``work``)."""
 
     task: Task
-    packed: bytes
+    split: PlannedSplit
     access: LogAccess
     work: Work
-
-    @classmethod
-    def of(cls, task: Task, split: PlannedSplit, access: LogAccess, work: Work) -> Job:
-        return cls(task, SplitWriter().packed([split]), access, work)
 
     @property
     def number(self) -> int:
         return self.task.number
 
-    @property
-    def split(self) -> PlannedSplit:
-        [split] = unpacked(self.packed)
-        return split
-
     def made(self) -> Any:
         """Do the job, in any process, and return its outcome. Raises errors of tierstate."""
-        split = self.split
-        with closing(records_of(split, self.access)) as batches:
-            return self.work.outcome(self.task, split, batches)
+        with closing(records_of(self.split, self.access)) as batches:
+            return self.work.outcome(self.task, self.split, batches)
 
 
 def records_of(split: PlannedSplit, access: LogAccess) -> Generator[pa.RecordBatch, None, None]:

@@ -4,6 +4,12 @@ Every reader of Parquet since 2021 knows the encodings: deltas for offsets and t
 column, zstd for all. If a dictionary reaches 1 MiB, the encoder writes the rest of the row group plain. So values that
 never repeat cost no more than without a dictionary. Each column chunk has its smallest and largest value, so that
 readers find offsets and times without reading the rest.
+
+    pieces of either tier, of any size  ->  groups of `row_group_bytes`  ->  one table per date, in offset order
+
+Records are grouped by size, and each group is split by date. The borders of groups depend on the records alone. So the
+same records make the same files, from whatever tier, chunk or window they were read. Memory: one group, and the batch
+that completed it. Both the writers and the checkers of files use this module.
 """
 
 from __future__ import annotations
@@ -12,13 +18,17 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from typing import IO, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..log.record_columns import as_column, constant, numbers
 from ..state.errors import DiskFull
-from .row_groups import RowGroup
 
 ENCODED = 2
 """The version of the encoding. Increase it whenever the same rows become other bytes."""
@@ -125,3 +135,106 @@ def _typed() -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise DiskFull("no room for a file of an export", folder=tempfile.gettempdir(), reason=reason) from error
+
+
+RECORD_BYTES = 32
+"""Bytes that count for a record in addition to its key, value and headers."""
+HEADER_BYTES = 16
+DAY_US = 86_400_000_000
+MOST_DATES = 200
+"""The maximum number of open files of a task. Before one more date, all open files are finished."""
+_ZERO = constant(0, pa.int32())
+
+
+def row_groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[pa.Table]:
+    """Yield rows with the schema of `record_columns.record_schema`, with headers, in groups of one chunk each.
+
+    A group ends with the record that brings it to ``group_bytes``.
+    """
+    waiting: list[pa.RecordBatch] = []
+    room = group_bytes
+    for batch in batches:
+        ends = np.cumsum(record_sizes(batch))
+        at, counted = 0, 0
+        while at < batch.num_rows:
+            last = int(np.searchsorted(ends, counted + room))  # the record that fills the group is in it
+            if last >= batch.num_rows:
+                waiting.append(batch.slice(at))
+                room -= int(ends[-1]) - counted
+                break
+            waiting.append(batch.slice(at, last + 1 - at))
+            yield _joined(waiting)
+            waiting, room, counted, at = [], group_bytes, int(ends[last]), last + 1
+    if waiting:
+        yield _joined(waiting)
+
+
+def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the uncompressed bytes of each record: int64 [n], every one above 0."""
+    sizes = np.full(batch.num_rows, RECORD_BYTES, np.int64)
+    for name in ("key", "value"):
+        sizes += _lengths(batch.column(name))
+    headers = batch.column("headers")
+    if headers.null_count < len(headers):
+        lists = numbers(headers.offsets, np.int32).astype(np.int64)
+        values = headers.values
+        each = HEADER_BYTES + _lengths(values.field("key")) + _lengths(values.field("value"))
+        sums = np.concatenate(([0], np.cumsum(each)))
+        sizes += sums[lists[1:]] - sums[lists[:-1]]
+    return sizes
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the bytes of each value; null is 0."""
+    if not column.null_count:
+        return numbers(pc.binary_length(column), np.int32).astype(np.int64)
+    return numbers(pc.binary_length(column).fill_null(_ZERO), np.int32).astype(np.int64)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Return a table with one chunk per column, because an encoder ends its pages where chunks end."""
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
+    """Return ``(day, records)`` for each day of a group, days ascending. Days are counted from 1970-01-01, UTC."""
+    micros = numbers(table.column("timestamp").chunk(0), np.int64)
+    days = micros // DAY_US
+    first, last = int(days.min()), int(days.max())
+    if first == last:
+        return [(first, table)]
+    return [(int(day), table.take(as_column(np.flatnonzero(days == day))).combine_chunks()) for day in np.unique(days)]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The next row group of a file: ``records`` as they were decoded. None means that the file is complete."""
+
+    name: str
+    records: pa.Table | None
+
+
+def laid_out(
+    batches: Iterable[pa.RecordBatch], group_bytes: int, name_of: Callable[[int, int], str]
+) -> Iterator[RowGroup]:
+    """Yield the row groups of a task's files. The records alone determine them, not the batches.
+
+    ``batches``: exactly the records of the task, as `log.decode` makes them, with headers. ``name_of`` names a file by
+    the day of its records, and by the number of this task's earlier files of that day.
+    """
+    begun: dict[int, str] = {}
+    parts: dict[int, int] = {}
+    for group in row_groups(batches, group_bytes):
+        for day, records in by_date(group):
+            if day not in begun:
+                if len(begun) == MOST_DATES:
+                    yield from _ended(begun)
+                begun[day] = name_of(day, parts.get(day, 0))
+                parts[day] = parts.get(day, 0) + 1
+            yield RowGroup(begun[day], records)
+    yield from _ended(begun)
+
+
+def _ended(begun: dict[int, str]) -> Iterator[RowGroup]:
+    for day in sorted(begun):
+        yield RowGroup(begun.pop(day), None)

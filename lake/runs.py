@@ -35,9 +35,9 @@ outcome. Any other error is raised, and ends the other jobs. Closing the generat
 SCHEMA = "number int, said binary"
 """A row of a Spark job: a job or its outcome, pickled."""
 _NEEDED = (
-    "lake.export_work",
+    "lake.export_plan",
     "lake.export_task",
-    "lake.export_compare",
+    "lake.export_check",
     "fetch.split",
     "fetch.local",
     "broker.open",

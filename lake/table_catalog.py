@@ -9,7 +9,6 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import AssertTableUUID, SetLocationUpdate
@@ -18,7 +17,7 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from ..state.errors import InvalidRequest, TierstateError
 from ..values.schema_registry import RegistryAccess
 from .table import LakeTable, foreign, own_location
-from .table_facts import TOPIC, TableFacts, iceberg_schema, require_columns
+from .table_facts import NEEDED, TOPIC, TableFacts, iceberg_schema, require_columns
 from .table_metadata import ForeignMetadata, metadata_below
 
 NAME = "tierstate"
@@ -115,6 +114,9 @@ class LakeCatalog:
         require_columns(facts.columns)
         schema = iceberg_schema(facts.columns.schema())
         namespace = _identifier(name)[:-1]
+        ids = {column: schema.find_field(column).field_id for column in NEEDED}
+        by_day = PartitionSpec(PartitionField(ids["timestamp"], DAY_FIELD_ID, DayTransform(), "timestamp_day"))
+        order = [SortField(source_id=ids[each], transform=IdentityTransform()) for each in ("partition", "offset")]
         with foreign(table=name):
             with suppress(NamespaceAlreadyExistsError):
                 self._catalog.create_namespace(namespace)
@@ -122,8 +124,8 @@ class LakeCatalog:
                 created = self._catalog.create_table(
                     _identifier(name),
                     schema,
-                    partition_spec=_by_day(schema),
-                    sort_order=_by_offset(schema),
+                    partition_spec=by_day,
+                    sort_order=SortOrder(*order),
                     properties=facts.as_properties(),
                 )
             except TableAlreadyExistsError as error:
@@ -160,13 +162,3 @@ def _identifier(name: str) -> tuple[str, ...]:
     if len(parts) < 2 or not all(parts):
         raise InvalidRequest("a table is named namespace.table", table=name)
     return parts
-
-
-def _by_day(schema: Schema) -> PartitionSpec:
-    source = schema.find_field("timestamp").field_id
-    return PartitionSpec(PartitionField(source, DAY_FIELD_ID, DayTransform(), "timestamp_day"))
-
-
-def _by_offset(schema: Schema) -> SortOrder:
-    fields = [schema.find_field(name).field_id for name in ("partition", "offset")]
-    return SortOrder(*(SortField(source_id=each, transform=IdentityTransform()) for each in fields))

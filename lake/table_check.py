@@ -21,8 +21,7 @@ from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset
 from .columns import Columns, Rows, aligned, beyond_years, first_difference, within_years
 from .jobs import range_error
-from .leases import Keep, no_lease
-from .log import TopicLog
+from .log import Keep, TopicLog, no_lease
 from .table import LakeTable
 from .table_files import between, rows_between
 from .table_follow import require_tiered

@@ -121,7 +121,7 @@ def by_tasks(run_jobs: Run) -> Write:
 
     def write(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Operation[None]:
         work = TableWork.of(table, attempt)
-        jobs = [Job.of(task, split, log.access, work) for task, split in tasks_of(splits)]
+        jobs = [Job(task, split, log.access, work) for task, split in tasks_of(splits)]
         yield f"do {len(jobs)} tasks"
         for _, outcome in run_jobs(jobs):
             if isinstance(outcome, TierstateError):

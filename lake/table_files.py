@@ -22,8 +22,7 @@ from ..state.offsets import Extent, Offset
 from .columns import Rows, aligned, within_years
 from .jobs import Task
 from .names import table_file
-from .parquet import ParquetFile, finished_files
-from .row_groups import laid_out
+from .parquet import ParquetFile, finished_files, laid_out
 from .table import LakeTable
 
 ROW_GROUP_BYTES = 32 * 2**20
@@ -52,7 +51,7 @@ class Attempt:
 def write_rows(
     table: LakeTable, attempt: Attempt, task: Task, batches: Iterable[pa.RecordBatch], made_by: Rows
 ) -> Operation[None]:
-    """Write the records of a task into files by day. ``batches``: the records, as `row_groups.laid_out` takes them.
+    """Write the records of a task into files by day. ``batches``: the records, as `parquet.laid_out` takes them.
 
     Raises the errors of ``batches`` and ``made_by``, and DiskFull.
     """
@@ -135,29 +134,24 @@ def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
     }
 
 
-def rows_of_file(table: LakeTable, file: DataFile, start: int = 0, end: int = 2**63) -> Iterator[pa.Table]:
+def rows_of_file(table: LakeTable, file: DataFile) -> Iterator[pa.Table]:
     """Yield the row groups of a file one by one, in the schema of the table. Memory: one group.
 
-    Row groups without an offset in ``[start, end)`` are left out. pyiceberg's own scan is not used, because it returns
-    an empty list for a record without headers.
+    pyiceberg's own scan is not used, because it returns an empty list for a record without headers.
     """
     with table.opened(file.file_path) as source:
         parquet = pq.ParquetFile(source)
-        leaf = next(at for at in range(parquet.metadata.num_columns) if parquet.schema.column(at).path == "offset")
         for at in range(parquet.num_row_groups):
-            statistics = parquet.metadata.row_group(at).column(leaf).statistics
-            if statistics is None or not statistics.has_min_max or (statistics.max >= start and statistics.min < end):
-                yield aligned(parquet.read_row_group(at), table.schema)
+            yield aligned(parquet.read_row_group(at), table.schema)
 
 
 def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.Table:
     """Return the rows of the offsets ``[start, end)``, by offset, in the schema of the table."""
     tables = [table.schema.empty_table()]
+    filters = [("partition", "==", partition), ("offset", ">=", start), ("offset", "<", end)]
     for file in table.data_files(between(partition, start, end)):
-        for rows in rows_of_file(table, file, start, end):
-            offsets = rows.column("offset")
-            inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-            tables.append(of_partition(rows.filter(inside), partition))
+        with table.opened(file.file_path) as source:
+            tables.append(aligned(pq.read_table(source, filters=filters), table.schema))
     rows = pa.concat_tables(tables)
     return rows.take(pc.sort_indices(rows.column("offset")))
 

@@ -20,8 +20,7 @@ from ..state.errors import InvalidRequest, TierstateError, ViewBehind
 from ..state.offsets import Extent, Offset
 from .columns import ColumnsGrown
 from .jobs import is_of_all
-from .leases import Keep, no_lease
-from .log import TopicLog
+from .log import Keep, TopicLog, no_lease
 from .table import Change, LakeTable
 from .table_commit import Write, commit, take_out, write_here
 from .table_evolve import require_settling

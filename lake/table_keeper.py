@@ -31,28 +31,6 @@ AGAIN = (*MOVED, UnknownOutcome)
 """Errors after which a round is tried again: records were deleted meanwhile, or a commit's outcome is unknown."""
 
 
-@dataclass
-class CaughtUp:
-    """The totals of a table's commits. ``waiting``: partitions that the last round could not read, and why."""
-
-    commits: int = 0
-    rows: int = 0
-    files: int = 0
-    missed: int = 0
-    corrupt: int = 0
-    waiting: dict[int, TierstateError] = field(default_factory=dict)
-
-    def count(self, done: Round) -> None:
-        self.waiting = done.waiting
-        if done.step in (Step.NOTHING, Step.RACED):
-            return
-        self.commits += 1
-        self.rows += done.rows if done.step is Step.APPENDED else 0
-        self.files += done.files
-        self.missed += done.missed
-        self.corrupt += done.corrupt
-
-
 @dataclass(frozen=True, slots=True)
 class FollowPace:
     """``interval_s``: seconds that new records wait for more. ``snapshot_age_s``: seconds that snapshots are kept."""
@@ -70,9 +48,16 @@ class FollowPace:
 
 @dataclass
 class Rounds:
-    """The rounds of one table. ``left_out``: the partitions whose records could not be read, and why."""
+    """The rounds of one table, and the totals of its commits. ``waiting``: partitions that the last round could not
+    read, and why. ``left_out``: partitions of which nothing more is read, and why.
+    """
 
-    done: CaughtUp = field(default_factory=CaughtUp)
+    commits: int = 0
+    rows: int = 0
+    files: int = 0
+    missed: int = 0
+    corrupt: int = 0
+    waiting: dict[int, TierstateError] = field(default_factory=dict)
     left_out: dict[int, TierstateError] = field(default_factory=dict)
     tries: int = TRIES
 
@@ -95,13 +80,23 @@ class Rounds:
             return None
         self.tries = TRIES
         if round_ is not None:
-            self.done.count(round_)
+            self._count(round_)
         return round_
+
+    def _count(self, done: Round) -> None:
+        self.waiting = done.waiting
+        if done.step in (Step.NOTHING, Step.RACED):
+            return
+        self.commits += 1
+        self.rows += done.rows if done.step is Step.APPENDED else 0
+        self.files += done.files
+        self.missed += done.missed
+        self.corrupt += done.corrupt
 
 
 def catch_up(
     catalog: LakeCatalog, name: str, log: TopicLog, limits: TableLimits, pace: FollowPace, means: Means = ALONE
-) -> CaughtUp:
+) -> Rounds:
     """Commit until the table has all readable records of the log. A partition that cannot be read is in ``waiting``.
 
     Raises the errors of a round, and InvalidRequest if the topic is not tiered.
@@ -116,7 +111,7 @@ def catch_up(
         if round_ is None:
             continue
         if round_.step is Step.NOTHING:
-            return rounds.done
+            return rounds
         expire_some(table, pace.expired)
 
 
@@ -273,9 +268,9 @@ def feed_table_metrics(metrics: Metrics, keeper: Keeper) -> None:
         ],
     )
     metrics.gauge("tierstate_table_stopped", told(lambda kept: 1.0 if kept.stopped else 0.0))
-    metrics.tally("tierstate_table_commits_total", told(lambda kept: kept.done.commits))
-    metrics.tally("tierstate_table_rows_total", told(lambda kept: kept.done.rows))
-    metrics.tally("tierstate_table_files_total", told(lambda kept: kept.done.files))
+    metrics.tally("tierstate_table_commits_total", told(lambda kept: kept.commits))
+    metrics.tally("tierstate_table_rows_total", told(lambda kept: kept.rows))
+    metrics.tally("tierstate_table_files_total", told(lambda kept: kept.files))
     metrics.tally("tierstate_table_failures_total", told(lambda kept: kept.failures))
-    metrics.tally("tierstate_table_corrupt_records_total", told(lambda kept: kept.done.corrupt))
-    metrics.tally("tierstate_table_missed_records_total", told(lambda kept: kept.done.missed))
+    metrics.tally("tierstate_table_corrupt_records_total", told(lambda kept: kept.corrupt))
+    metrics.tally("tierstate_table_missed_records_total", told(lambda kept: kept.missed))

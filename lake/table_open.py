@@ -14,8 +14,7 @@ from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
 from ..state.ids import FactId
 from ..values.schema_registry import registry_access
-from .leases import Keep, leased
-from .log import TopicLog
+from .log import Keep, TopicLog, leased
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
 from .table_follow import TableLimits

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from ..runtime.operation import run
 from ..state.errors import InvalidRequest, Unavailable
 from ..state.offsets import Offset
-from .leases import Keep, no_lease
-from .log import TopicLog
+from .log import Keep, TopicLog, no_lease
 from .table import Change, LakeTable, PlaceLost
 from .table_check import CheckedTable, check_table
 from .table_commit import commit

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from ..fetch.as_written import as_written
-from ..fetch.piece import Fetched, naming
+from ..fetch.piece import Fetched, as_written, naming
 from ..runtime.allocator import LARGER_THAN_READS
 from ..runtime.pool import Pool
 from ..state.offsets import Offset

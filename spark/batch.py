@@ -14,19 +14,18 @@ from functools import cache
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..fetch.packed_splits import SplitWriter, unpacked
-from ..fetch.planned_split import PlannedSplit
+from ..fetch.planned_split import PlannedSplit, packed, unpacked
 from ..runtime.clock import SystemClock
 from ..state.errors import ObjectNotFound
 from .options import SourceOptions
-from .plainly import plainly
+from .source import plainly
 
 BATCH_BYTES = 2 * 1024 * 1024
 """The target size of an Arrow batch. Spark is fastest with 1 to 2 MB (measured), and slower with larger batches."""
 
 
 class SplitGroup(InputPartition):
-    """The splits of one task. ``value`` has the splits as `SplitWriter` packed them."""
+    """The splits of one task. ``value`` has the splits as `planned_split.packed` made them."""
 
     value: bytes
 
@@ -38,8 +37,7 @@ class SplitGroup(InputPartition):
 
 def tasks_of(groups: Iterable[tuple[PlannedSplit, ...]]) -> list[InputPartition]:
     """Return one Spark partition for each group."""
-    writer = SplitWriter()
-    return [SplitGroup(writer.packed(group)) for group in groups]
+    return [SplitGroup(packed(group)) for group in groups]
 
 
 class BatchReader(DataSourceReader):
@@ -70,7 +68,7 @@ class BatchReader(DataSourceReader):
     def _read(self, splits: tuple[PlannedSplit, ...]) -> Iterator[pa.RecordBatch]:
         from ..fetch.piece import records
         from ..fetch.split import read_split
-        from .typed_values import TypedColumns
+        from .columns import TypedColumns
 
         tell_if_cold()
         access, clock = self._options.access, SystemClock()

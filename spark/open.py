@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from ..app.opening.connection import Connection
 from ..app.opening.open import open_connection
+from ..app.opening.partitions import find_partition
 from ..app.operating.orders import issuer
 from ..app.operating.reader_leases import take_leases
 from ..broker.control import TopicDirectory
-from ..fetch.gone import place_of
 from ..fetch.reader import LogReader
 from ..follower.follower import Follower
 from ..runtime.clock import Clock
@@ -104,7 +104,7 @@ class KeptLog:
 
 def _assigned(control: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:
     try:
-        return place_of(control, topic, partition)
+        return find_partition(control, topic, partition)
     except UnknownTopic as error:
         raise UnknownTopic(f"option assign: {error.message}", **error.facts) from error
 

@@ -135,38 +135,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("fetchOffset.retryIntervalMs", "The same."),
     ),
 }
-KAFKA_SOURCE: dict[str, tuple[str, str]] = {
-    "assign": ("", ""),
-    "subscribe": ("", ""),
-    "subscribePattern": ("", "The same; a regular expression of Python, not of Java."),
-    "kafka.bootstrap.servers": ("", ""),
-    "startingTimestamp": ("", ""),
-    "startingOffsetsByTimestamp": ("", ""),
-    "startingOffsets": ("`earliest`, a stream `latest`", ""),
-    "startingOffsetsByTimestampStrategy": ("`error`", ""),
-    "endingTimestamp": ("", ""),
-    "endingOffsetsByTimestamp": ("", ""),
-    "endingOffsets": ("`latest`", ""),
-    "failOnDataLoss": (
-        "`true`",
-        "The same at planning; offsets that are lost after planning fail the query in any case. `false` in a stream,"
-        " there and here: a partition that the cluster omits for one batch is read from its beginning afterwards.",
-    ),
-    "includeHeaders": ("`false`", ""),
-    "minPartitions": ("", ""),
-    "maxRecordsPerPartition": ("", "No effect: `tierstate.split_bytes` cuts by bytes."),
-    "maxOffsetsPerTrigger": ("", ""),
-    "minOffsetsPerTrigger": ("", ""),
-    "maxTriggerDelay": ("`15m`", ""),
-    "kafkaConsumer.pollTimeoutMs": ("`120000`", "No effect: there is no such consumer."),
-    "fetchOffset.numRetries": ("`3`", "No effect: failed requests are retried."),
-    "fetchOffset.retryIntervalMs": ("`10`", "No effect: the same."),
-    "groupIdPrefix": ("`spark-kafka-source`", "Ignored: readers are in no group, and need no right on one."),
-    "kafka.group.id": ("", "Ignored: the same."),
-    "kafka.isolation.level": ("`read_uncommitted`", ""),
-    "kafka.*": ("", "[Passed on, translated, refused or left out](options.md#spark-the-kafka-client)."),
-}
-"""Every option of Spark 4.2's Kafka source: its default there, and its difference here. An empty text means none."""
 OPTIONS = tuple(option for group in GROUPS.values() for option in group)
 OURS = tuple(
     option.name.removeprefix("tierstate.").lower() for option in OPTIONS if option.name.startswith("tierstate.")

@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..app.opening.gateway_access import GatewayAccess, access_of
 from ..app.opening.split_reads import Access, access_by
 from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
-from .columns import chosen_columns
+from .columns import TypedValue, chosen_columns, column_types, typed_value
 from .kafka_properties import kafka_properties
 from .option_table import DEFAULTS, OURS, READ_BY, SETTINGS, with_defaults
 from .positions import Stated, TopicPartition, check_batch, check_stream, stated
-from .stream_limits import TriggerLimits
-from .typed_values import TypedValue, column_types, typed_value
 
 if TYPE_CHECKING:
     from ..runtime.settings import Settings
 
+T = TypeVar("T")
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
 
 
@@ -56,6 +56,16 @@ class Matching:
 
 
 Choice = Assigned | Subscribed | Matching
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """The limits of a micro-batch; None: no limit. ``max_delay_s``: seconds that a batch waits for ``min_offsets``."""
+
+    max_offsets: int | None
+    min_offsets: int | None
+    max_bytes: int | None
+    max_delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,7 @@ def parse_for_any(raw_options: Mapping[str, str]) -> SourceOptions:
     options = with_defaults(named)
     _check_ours(options)
     choice = _choice(options)
-    minimum = _positive(options, "minPartitions")
+    minimum = _count(options, "minPartitions", 9)
     _check_without_effect(options)
     starting, ending = stated(options, "starting"), stated(options, "ending")
     folder = options.get("tierstate.state_dir")
@@ -128,18 +138,18 @@ def parse_for_any(raw_options: Mapping[str, str]) -> SourceOptions:
         choice=choice,
         starting=starting,
         ending=ending,
-        latest_when_no_match=_strategy(options),
+        latest_when_no_match=_one_of(options, "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}),
         fail_on_data_loss=_boolean(options, "failOnDataLoss"),
         min_partitions=minimum,
         columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders"), column_types(typed)),
         access=_gateway(options) if by_gateway else access_by(_settings(settings, options)),
         setting_values=settings,
         view_folder=Path(folder) if folder else None,
-        tier=_tier(options),
+        tier=_parsed(options, "tierstate.tier", lambda text: Tier(text.strip().lower()), f"one of {', '.join(Tier)}"),
         isolation=_isolation(options, named),
         split_bytes=_size(options, "tierstate.split_bytes"),
         limits=_limits(options),
-        lease=_lease(options),
+        lease=_parsed(options, "tierstate.lease", parse_duration, "a duration like 2h, or 0"),
         typed=typed,
     )
 
@@ -269,101 +279,76 @@ def options_of(settings: Settings) -> dict[str, str]:
     return options
 
 
-def _positive(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name.lower())
-    if text is None:
+def _one_of(options: Mapping[str, str], name: str, values: Mapping[str, T]) -> T:
+    """Return the value of an option's text, in any case. Raises InvalidRequest that names the texts."""
+    text = options[name.lower()]
+    if text.strip().lower() not in values:
+        raise InvalidRequest(f"option {name} is {' or '.join(values)}", got=repr(text))
+    return values[text.strip().lower()]
+
+
+def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str], T], like: str) -> T:
+    """Return what ``parse`` makes of an option. Raises InvalidRequest, with ``like``, in place of its ValueError."""
+    text = options[name.lower()]
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise InvalidRequest(f"option {name} is {like}", got=repr(text)) from error
+
+
+def _count(options: Mapping[str, str], name: str, digits: int) -> int | None:
+    """Return a positive number of at most ``digits`` digits. Returns None if the option is not set."""
+    if name.lower() not in options:
         return None
-    if not re.fullmatch("[0-9]{1,9}", text.strip()) or int(text) == 0:
-        raise InvalidRequest(f"option {name} is a positive whole number", got=repr(text))
+    return _parsed(options, name, partial(_number, digits, 1), "a positive whole number")
+
+
+def _number(digits: int, least: int, text: str) -> int:
+    if not re.fullmatch(f"[0-9]{{1,{digits}}}", text.strip()) or int(text) < least:
+        raise ValueError(text)
     return int(text)
 
 
 def _check_without_effect(options: Mapping[str, str]) -> None:
     """Check the options of Spark's Kafka source that have no effect here, such as its retries."""
-    _positive(options, "maxRecordsPerPartition")
+    _count(options, "maxRecordsPerPartition", 9)
     for name in ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
-        text = options.get(name.lower(), "0")
-        if not re.fullmatch("[0-9]{1,18}", text.strip()):
-            raise InvalidRequest(f"option {name} is a whole number", got=repr(text))
+        if name.lower() in options:
+            _parsed(options, name, partial(_number, 18, 0), "a whole number")
 
 
 def _boolean(options: Mapping[str, str], name: str) -> bool:
-    text = options[name.lower()]
-    value = {"true": True, "false": False}.get(text.strip().lower())
-    if value is None:
-        raise InvalidRequest(f"option {name} is true or false", got=repr(text))
-    return value
-
-
-def _strategy(options: Mapping[str, str]) -> bool:
-    """Return whether a partition without a record at or after the starting time starts at its end."""
-    text = options["startingoffsetsbytimestampstrategy"].strip().lower()
-    if text not in ("error", "latest"):
-        raise InvalidRequest("option startingOffsetsByTimestampStrategy is error or latest", got=repr(text))
-    return text == "latest"
-
-
-def _tier(options: Mapping[str, str]) -> Tier:
-    text = options["tierstate.tier"].strip().lower()
-    try:
-        return Tier(text)
-    except ValueError as error:
-        tiers = ", ".join(Tier)
-        raise InvalidRequest(f"option tierstate.tier is one of {tiers}", got=repr(text)) from error
+    return _one_of(options, name, {"true": True, "false": False})
 
 
 def _isolation(options: Mapping[str, str], option_names: Collection[str]) -> Isolation:
     """Return the isolation level. ``option_names``: the options that are set. A default is never a contradiction."""
     names = [name for name in ("isolation", "kafka.isolation.level") if name in option_names] or ["isolation"]
-    levels = {options[name].strip().lower() for name in names}
-    if len(levels) > 1:
+    if len({options[name].strip().lower() for name in names}) > 1:
         raise InvalidRequest("options isolation and kafka.isolation.level disagree")
-    try:
-        return Isolation(levels.pop())
-    except ValueError as error:
-        raise InvalidRequest(
-            f"option {names[0]} is read_committed or read_uncommitted", got=repr(options[names[0]])
-        ) from error
+    return _one_of(options, names[0], {level.value: level for level in Isolation})
 
 
 def _limits(options: Mapping[str, str]) -> TriggerLimits:
-    least, most = _offsets(options, "minOffsetsPerTrigger"), _offsets(options, "maxOffsetsPerTrigger")
+    least, most = _count(options, "minOffsetsPerTrigger", 18), _count(options, "maxOffsetsPerTrigger", 18)
     if least is not None and most is not None and least > most:
         raise InvalidRequest("option minOffsetsPerTrigger is above maxOffsetsPerTrigger", min=least, max=most)
     most_bytes = _size(options, "maxBytesPerTrigger") if "maxbytespertrigger" in options else None
-    text = options["maxtriggerdelay"].strip()
-    try:
-        # as in Spark: milliseconds without a unit, and min for minutes
-        delay = int(text) / 1000 if text.isdecimal() else parse_duration(text.lower().replace("min", "m"))
-    except ValueError as error:
-        raise InvalidRequest("option maxTriggerDelay is a duration like 15m", got=repr(text)) from error
+    delay = _parsed(options, "maxTriggerDelay", _delay, "a duration like 15m")
     return TriggerLimits(most, least, most_bytes, delay)
 
 
-def _offsets(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name.lower())
-    if text is None:
-        return None
-    if not re.fullmatch("[0-9]{1,18}", text.strip()) or int(text) == 0:
-        raise InvalidRequest(f"option {name} is a positive whole number", got=repr(text))
-    return int(text)
+def _delay(text: str) -> float:
+    """Return seconds as Spark does: milliseconds without a unit, and min for minutes."""
+    text = text.strip()
+    return int(text) / 1000 if text.isdecimal() else parse_duration(text.lower().replace("min", "m"))
 
 
 def _size(options: Mapping[str, str], name: str) -> int:
-    text = options[name.lower()]
-    try:
-        size = parse_size(text)
-    except ValueError as error:
-        raise InvalidRequest(f"option {name} is a size like 64MiB", got=repr(text)) from error
-    if size <= 0:
-        raise InvalidRequest(f"option {name} is a size like 64MiB", got=repr(text))
+    return _parsed(options, name, _some_bytes, "a size like 64MiB")
+
+
+def _some_bytes(text: str) -> int:
+    if (size := parse_size(text)) <= 0:
+        raise ValueError(text)
     return size
-
-
-def _lease(options: Mapping[str, str]) -> float:
-    """Return the lease in seconds."""
-    text = options["tierstate.lease"]
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise InvalidRequest("option tierstate.lease is a duration like 2h, or 0", got=repr(text)) from error

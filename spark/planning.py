@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..app.opening.gateway_access import GatewayAccess
+from ..fetch.gateway import GatewayClient
+from ..fetch.gateway_plans import asked_plan, leased_plan
 from ..fetch.plan import Groups, PlannedRange, PlannedSplit, plan, planned
+from ..fetch.planned_split import range_lost
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
 from ..state.errors import (
     AccessDenied,
     CorruptData,
+    InvalidRequest,
     ObjectNotFound,
     OffsetOutOfRange,
-    PlannedRangeLost,
     SegmentExpired,
     Unavailable,
     UnknownTopic,
 )
+from ..state.offsets import Extent, Offset, TimestampMs
+from ..state.routing import Tier
 from ..state.segment import RemoteSegment
-from .gateway_planning import gateway_ranges, gateway_splits, is_live
 from .open import TakeLeases, open_log
-from .options import Assigned, SourceOptions
-from .positions import TopicPartition
-from .ranges import resolve_ranges
+from .options import Assigned, Choice, SourceOptions, Subscribed
+from .positions import EARLIEST, LATEST, Stated, TopicPartition, check_complete
 
+if TYPE_CHECKING:
+    from ..fetch.source import RecordSource
+
+log = logging.getLogger("tierstate.spark")
+RANGES = 1000
+"""The maximum number of ranges in one request for a plan."""
 SMALLEST_TARGET = 4 * 1024 * 1024
 """The smallest target size of a Spark partition, in bytes. A Spark partition costs 31 to 48 ms."""
 
@@ -98,25 +110,28 @@ def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iter
     try:
         splits = _routed_again(options, clock, rest)
     except (OffsetOutOfRange, UnknownTopic) as error:
-        raise _lost(rest, str(error)) from error
+        raise range_lost(rest, rest.start, str(error)) from error
     for split in splits:
         if split.topic_id != rest.topic_id:
-            raise _lost(rest, "the topic was re-created")
+            raise range_lost(rest, rest.start, "the topic was re-created")
         for part in split.parts:
             if part.segment is None:
                 continue
             epoch = part.segment.leader_epochs.epoch_at(part.offsets.end)
             if epoch is None or (rest.leader_epoch is not None and epoch > rest.leader_epoch):
-                raise _lost(rest, f"written again under leader epoch {epoch}")
+                raise range_lost(rest, rest.start, f"written again under leader epoch {epoch}")
     return [replace(split, leader_epoch=rest.leader_epoch, plan=rest.plan) for split in splits]
 
 
 def _routed_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> list[PlannedSplit]:
-    if isinstance(options.access, GatewayAccess):
-        return gateway_splits(options.access, rest)
     key = (rest.topic, rest.partition)
-    with open_log(options, clock, Assigned((key,))) as log:
-        return plan(log.reader, {key: (rest.start, rest.end)}, isolation=rest.isolation)
+    ranges = {key: (rest.start, rest.end)}
+    if isinstance(options.access, GatewayAccess):
+        with closing(options.access.client()) as client:
+            _, ranges_now = asked_plan(client, ranges, rest.isolation, Tier.PREFER_REMOTE, 0.0)
+            return [each.whole for each in ranges_now]
+    with open_log(options, clock, Assigned((key,))) as opened:
+        return plan(opened.reader, ranges, isolation=rest.isolation)
 
 
 def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: ObjectNotFound) -> Exception:
@@ -149,26 +164,136 @@ def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: Ob
 
 def _is_live(options: SourceOptions, clock: Clock, split: PlannedSplit, segment: RemoteSegment) -> bool | None:
     """Return whether the segment is readable now. Returns None if the gateway or the brokers cannot be queried."""
-    if isinstance(options.access, GatewayAccess):
-        return is_live(options.access, split, segment)
-    where = (split.topic, split.partition)
+    where, wanted = (split.topic, split.partition), str(segment.segment_id)
     try:
-        with open_log(options, clock, Assigned((where,))) as log:
-            readable = log.reader.view(*where).readable
-    except UnknownTopic:
+        if isinstance(options.access, GatewayAccess):
+            with closing(options.access.client()) as client:
+                segments = client.segments(*where)
+            live = {each["segment_id"] for each in segments if each["state"] == "COPY_SEGMENT_FINISHED"}
+        else:
+            with open_log(options, clock, Assigned((where,))) as opened:
+                live = {str(each.segment_id) for each in opened.reader.view(*where).readable}
+    except (UnknownTopic, SegmentExpired):
         return False
     except (AccessDenied, Unavailable):
         return None
-    return not options.access.bucket_alone and any(each.segment_id == segment.segment_id for each in readable)
+    return not options.access.bucket_alone and wanted in live
 
 
-def _lost(rest: PlannedSplit, reason: str) -> PlannedRangeLost:
-    return PlannedRangeLost(
-        "a planned range cannot be read as planned",
-        topic=rest.topic,
-        partition=rest.partition,
-        start=rest.start,
-        end=rest.end,
-        leader_epoch=rest.leader_epoch,
-        reason=reason,
+def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[PlannedRange]:
+    """Return the ranges that the options choose, routed and leased, in order of topic and partition.
+
+    Raises InvalidRequest, UnknownTopic, OffsetOutOfRange, LogGap, AccessDenied, Unavailable.
+    """
+    with closing(access.client()) as client:
+        partitions = tuple(_chosen(options.choice, client))
+        try:
+            return _planned(options, client, resolve_ranges(options, client, partitions))
+        except OffsetOutOfRange:
+            # the log start may have moved before the lease was written: this raises if requested offsets were deleted
+            return _planned(options, client, resolve_ranges(options, client, partitions))
+
+
+def _planned(options: SourceOptions, client: GatewayClient, ranges: dict[TopicPartition, Extent]) -> list[PlannedRange]:
+    plan: list[PlannedRange] = []
+    items = list(ranges.items())
+    for at in range(0, len(items), RANGES):
+        some = dict(items[at : at + RANGES])
+        plan += leased_plan(client, some, options.isolation, options.tier, options.lease, log.warning)[1]
+    return plan
+
+
+def _chosen(choice: Choice, client: GatewayClient) -> Iterator[TopicPartition]:
+    """Yield the partitions of the choice that the gateway serves, ascending. Raises UnknownTopic."""
+    if isinstance(choice, Assigned):
+        numbers = {topic: client.partitions(topic) for topic in dict.fromkeys(topic for topic, _ in choice.partitions)}
+        for topic, partition in choice.partitions:
+            if partition not in numbers[topic]:
+                raise UnknownTopic("option assign: no such partition", topic=topic, partition=partition)
+            yield topic, partition
+        return
+    if isinstance(choice, Subscribed):
+        names = sorted(choice.topics)
+    else:
+        names = sorted(name for name in client.topics() if choice.pattern.fullmatch(name))
+    for name in names:
+        for partition in client.partitions(name):
+            yield name, partition
+
+
+def resolve_ranges(
+    options: SourceOptions, source: RecordSource, partitions: tuple[TopicPartition, ...]
+) -> dict[TopicPartition, Extent]:
+    """Return the range ``[start, end)`` of every partition that has records to read.
+
+    Raises OffsetOutOfRange if requested offsets do not exist; if ``failOnDataLoss`` is false, the existing offsets are
+    returned instead. Also raises InvalidRequest, LogGap and Unavailable.
+    """
+    check_complete(options.starting, list(partitions))
+    check_complete(options.ending, list(partitions))
+    ranges: dict[TopicPartition, Extent] = {}
+    for key in partitions:
+        extent = source.extent(*key, options.isolation, options.tier)
+        start = _start(options, source, key, extent)
+        end = _end(options, source, key, extent)
+        if start < end:
+            ranges[key] = Extent(start, end)
+    return ranges
+
+
+def starting_offsets(
+    options: SourceOptions, source: RecordSource, partitions: tuple[TopicPartition, ...]
+) -> dict[TopicPartition, Offset]:
+    """Return the first offset of each partition in a stream without a checkpoint. Raises as `resolve_ranges`."""
+    check_complete(options.starting, list(partitions))
+    return {
+        key: _start(options, source, key, source.extent(*key, options.isolation, options.tier)) for key in partitions
+    }
+
+
+def _start(options: SourceOptions, source: RecordSource, key: TopicPartition, extent: Extent) -> Offset:
+    stated, value = options.starting, options.starting.of(key)
+    if not stated.by_time:
+        if value in (LATEST, EARLIEST):
+            return extent.end if value == LATEST else extent.start
+        return _within(options, stated, key, value, extent)
+    first = source.first_at(*key, TimestampMs(value))
+    if first is not None:
+        return _clipped(first, extent)
+    if options.latest_when_no_match:
+        return extent.end
+    raise InvalidRequest(
+        f"option {stated.option}: no record at or after this time"
+        " (startingOffsetsByTimestampStrategy=latest reads nothing then)",
+        topic=key[0],
+        partition=key[1],
+        timestamp=value,
+    )
+
+
+def _end(options: SourceOptions, source: RecordSource, key: TopicPartition, extent: Extent) -> Offset:
+    stated, value = options.ending, options.ending.of(key)
+    if stated.by_time:
+        first = source.first_at(*key, TimestampMs(value))
+        return extent.end if first is None else _clipped(first, extent)
+    if value == LATEST:
+        return extent.end
+    # an end below the log start is an empty range, not a loss: the start has been checked already
+    return _within(options, stated, key, max(value, extent.start), extent)
+
+
+def _clipped(offset: int, extent: Extent) -> Offset:
+    return Offset(min(max(offset, extent.start), extent.end))
+
+
+def _within(options: SourceOptions, side: Stated, key: TopicPartition, offset: int, extent: Extent) -> Offset:
+    if extent.start <= offset <= extent.end or not options.fail_on_data_loss:
+        return _clipped(offset, extent)
+    raise OffsetOutOfRange(
+        f"option {side.option}: these offsets are not there (failOnDataLoss=false reads those that are)",
+        valid_start=extent.start,
+        valid_end=extent.end,
+        topic=key[0],
+        partition=key[1],
+        offset=offset,
     )

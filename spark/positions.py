@@ -23,67 +23,42 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """The start (`EARLIEST`) or the end (`LATEST`) of every partition."""
-
-    edge: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByOffset:
-    """An offset, `EARLIEST` or `LATEST` for each partition. Every partition must be named."""
-
-    offsets: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ByTime:
-    """A time for each partition, or one for all."""
-
-    times: Mapping[TopicPartition, TimestampMs] | TimestampMs
-
-
-Position = Edge | ByOffset | ByTime
-
-
-@dataclass(frozen=True, slots=True)
 class Stated:
-    """A position, and the option that sets it, for error messages."""
+    """The start or the end of a range: a value for each partition, which are all named, or one value for all.
 
-    position: Position
+    A value is an offset, `EARLIEST` or `LATEST`; with ``by_time``, a time in ms. ``option``: the option that sets it.
+    """
+
+    values: Mapping[TopicPartition, int] | int
     option: str
+    by_time: bool = False
+
+    def of(self, key: TopicPartition) -> int:
+        """Return the value of a partition."""
+        return self.values if isinstance(self.values, int) else self.values[key]
 
 
 def stated(options: Mapping[str, str], side: str) -> Stated:
     """Return the position of a ``side``: ``starting`` or ``ending``. Raises InvalidRequest that names the option."""
     at, each, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if at.lower() in options:
-        return Stated(ByTime(_time(options[at.lower()], at)), at)
+        return Stated(_time(options[at.lower()], at), at, by_time=True)
     if each.lower() in options:
         times = {key: _time(value, each) for key, value in partition_json(options[each.lower()], each).items()}
-        return Stated(ByTime(times), each)
+        return Stated(times, each, by_time=True)
     text = options[offsets.lower()].strip() or DEFAULTS[offsets.lower()]
-    match text.lower():
-        case "earliest":
-            return Stated(Edge(EARLIEST), offsets)
-        case "latest":
-            return Stated(Edge(LATEST), offsets)
-    return Stated(ByOffset(_offsets(text, offsets)), offsets)
+    edge = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
+    return Stated(_offsets(text, offsets) if edge is None else edge, offsets)
 
 
 def check_batch(starting: Stated, ending: Stated) -> None:
     """Raise InvalidRequest if a batch begins at the end or ends at the beginning."""
     for side, edge, word in ((starting, LATEST, "latest"), (ending, EARLIEST, "earliest")):
-        where = side.position
-        if isinstance(where, Edge) and where.edge == edge:
-            raise InvalidRequest(f"option {side.option} cannot be {word} in a batch query")
-        if isinstance(where, ByOffset):
-            wrong = [key for key, offset in where.offsets.items() if offset == edge]
-            if wrong:
-                raise InvalidRequest(
-                    f"option {side.option} cannot be {word} in a batch query",
-                    partitions=",".join(f"{topic}-{partition}" for topic, partition in sorted(wrong)),
-                )
+        by_partition = {} if isinstance(side.values, int) else side.values
+        wrong = [f"{topic}-{partition}" for (topic, partition), value in sorted(by_partition.items()) if value == edge]
+        if side.values == edge or wrong:
+            names = {"partitions": ",".join(wrong)} if wrong else {}
+            raise InvalidRequest(f"option {side.option} cannot be {word} in a batch query", **names)
 
 
 def check_stream(names: Collection[str]) -> None:
@@ -95,13 +70,9 @@ def check_stream(names: Collection[str]) -> None:
 
 def check_complete(side: Stated, partitions: list[TopicPartition]) -> None:
     """Raise InvalidRequest unless positions by partition name exactly the partitions that are read."""
-    where = side.position
-    if isinstance(where, ByOffset):
-        named = set(where.offsets)
-    elif isinstance(where, ByTime) and isinstance(where.times, Mapping):
-        named = set(where.times)
-    else:
+    if isinstance(side.values, int):
         return
+    named = set(side.values)
     if named != set(partitions):
         raise InvalidRequest(
             f"option {side.option} must name every partition that is read, and no other (-1 is latest, -2 is earliest)",

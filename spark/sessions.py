@@ -52,7 +52,7 @@ def session(
     PYSPARK_PYTHON, and PYSPARK_DRIVER_PYTHON if it is not set. Raises InvalidRequest if a session with another Python
     is running: stop that session first.
     """
-    python = _wanted_python(config or {})
+    python = _without_blanks((config or {}).get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)
     running = SparkContext._active_spark_context
     if running is not None and running.pythonExec != python:
         raise InvalidRequest(
@@ -65,14 +65,7 @@ def session(
     builder = SparkSession.Builder().appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for name, value in {SHORT_ERRORS: "true", **WORKER_WAIT, **(config or {}), PYTHON: python}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
-def _wanted_python(config: Mapping[str, str]) -> str:
-    """Return the workers' Python: from ``config``, else from PYSPARK_PYTHON, else this interpreter."""
-    return _without_blanks(config.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    return builder.config(map={SHORT_ERRORS: "true", **WORKER_WAIT, **(config or {}), PYTHON: python}).getOrCreate()
 
 
 @contextmanager
@@ -88,9 +81,10 @@ def local_session(
     # PySpark 4.3 warns if pandas 3 is installed; tierstate does not use pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _without_blanks(sys.executable, folder)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _without_blanks(sys.executable)
     try:
-        session = _builder(app_name, cores, memory, folder, config or {}).getOrCreate()
+        builder = SparkSession.Builder().master(f"local[{cores}]").appName(app_name)
+        session = builder.config(map={**_local(cores, memory, folder), **(config or {})}).getOrCreate()
         try:
             yield session
         finally:
@@ -100,29 +94,28 @@ def local_session(
 
 
 @cache
-def _without_blanks(python: str, folder: Path | None = None) -> str:
+def _without_blanks(python: str) -> str:
     """Return ``python`` or, if it has whitespace, the path of a script that runs it.
 
-    The script is in ``folder``, by default in a new folder that is removed at exit. Before Spark looks for data
-    sources, it runs ``sh -c "command -v <python>"`` without quotes (`Utils.checkCommandAvailable`, seen on 4.3.0). If
-    the path has a blank, Spark finds no data source and reports no error. A link instead of a script would not find its
-    virtual environment.
+    The script is in a new folder that is removed at exit. Before Spark looks for data sources, it runs
+    ``sh -c "command -v <python>"`` without quotes (`Utils.checkCommandAvailable`, seen on 4.3.0). If the path has a
+    blank, Spark finds no data source and reports no error. A link instead of a script would not find its virtual
+    environment.
     """
     if not any(letter.isspace() for letter in python):
         return python
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
     script.chmod(0o755)
     return str(script)
 
 
-def _builder(app_name: str, cores: int, memory: str, folder: Path, config: Mapping[str, str]) -> SparkSession.Builder:
+def _local(cores: int, memory: str, folder: Path) -> dict[str, str]:
     log = folder / "log4j2.properties"
     log.write_text(QUIET_LOG)
-    ours = {
+    return {
         **WORKER_WAIT,
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
@@ -136,7 +129,3 @@ def _builder(app_name: str, cores: int, memory: str, folder: Path, config: Mappi
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
     }
-    builder = SparkSession.Builder().master(f"local[{cores}]").appName(app_name)
-    for name, value in {**ours, **config}.items():
-        builder = builder.config(name, value)
-    return builder

@@ -14,11 +14,9 @@ from ..state.ids import TopicId
 from ..state.offsets import Offset
 from .open import KeptLog
 from .options import Assigned, Choice, SourceOptions, Subscribed
-from .planning import Group, groups
-from .positions import LATEST, ByOffset, ByTime, Edge, Stated, TopicPartition
-from .ranges import starting_offsets
-from .stream_limits import Extents, Sizes, by_bytes, by_offsets
-from .stream_offsets import Json, StreamOffsets, parse_offsets
+from .planning import Group, groups, starting_offsets
+from .positions import LATEST, Stated, TopicPartition
+from .stream_offsets import Extents, Json, Sizes, StreamOffsets, by_bytes, by_offsets, parse_offsets
 
 FORGIVEN = "failOnDataLoss=false goes on with what is there"
 log = logging.getLogger("tierstate.spark")
@@ -76,7 +74,8 @@ class StreamPlanner:
             if self._waits(extents):
                 return start
             ends = self._limited(extents, reader)
-        return StreamOffsets(ends, {topic: each for topic, each in _ids(places).items() if _has(ends, topic)}).to_json()
+        topics = {topic for topic, _ in ends}
+        return StreamOffsets(ends, {topic: each for topic, each in _ids(places).items() if topic in topics}).to_json()
 
     def groups(self, start: Json, end: Json) -> Iterator[Group]:
         """Yield the groups of a batch. Raises as `plan_groups`, and UnknownTopic as `following`."""
@@ -95,8 +94,8 @@ class StreamPlanner:
         options = replace(
             self._options,
             choice=Assigned(keys),
-            starting=Stated(ByOffset({key: ranges[key][0] for key in keys}), option),
-            ending=Stated(ByOffset({key: ranges[key][1] for key in keys}), option),
+            starting=Stated({key: ranges[key][0] for key in keys}, option),
+            ending=Stated({key: ranges[key][1] for key in keys}, option),
         )
         yield from groups(options, reader, keys)
 
@@ -225,10 +224,6 @@ def _ids(places: Places) -> dict[str, TopicId]:
     return {topic: topic_id for (topic, _), topic_id in places.items()}
 
 
-def _has(offsets: Mapping[TopicPartition, Offset], topic: str) -> bool:
-    return any(name == topic for name, _ in offsets)
-
-
 def _up_to(
     target: Mapping[TopicPartition, Offset], extents: Extents, begun: StreamOffsets
 ) -> dict[TopicPartition, tuple[Offset, Offset]]:
@@ -242,10 +237,7 @@ def _up_to(
 
 def _may_be_the_end(options: SourceOptions) -> bool:
     """Return whether a stream without a checkpoint may begin at the end of a partition."""
-    match options.starting.position:
-        case Edge(edge):
-            return edge == LATEST
-        case ByOffset(offsets):
-            return LATEST in offsets.values()
-        case ByTime():
-            return options.latest_when_no_match
+    starting = options.starting
+    if starting.by_time:
+        return options.latest_when_no_match
+    return LATEST in ((starting.values,) if isinstance(starting.values, int) else starting.values.values())

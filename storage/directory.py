@@ -44,16 +44,17 @@ _NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 class DirectoryStore:
     """Keeps objects below one folder. ``make``: create the folder if its parent exists. Without ``make``, operations
-    raise StorageUnavailable until the folder exists. Raises InvalidRequest, AccessDenied.
+    raise StorageUnavailable until the folder exists. ``marked`` False: a folder without a mark, which is only read.
+    Raises InvalidRequest, AccessDenied.
     """
 
-    def __init__(self, folder: Path, *, make: bool = True) -> None:
+    def __init__(self, folder: Path, *, make: bool = True, marked: bool = True) -> None:
         if not folder.is_absolute():
             raise InvalidRequest("a store's folder is an absolute path", folder=folder)
         self._root = os.path.realpath(folder)
         self._temporary = os.path.join(self._root, TEMPORARY_FOLDER)
         self._durable_folders: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock, self._marked = threading.Lock(), marked
         if not os.path.isdir(os.path.dirname(self._root)):
             raise InvalidRequest("the parent of the store's folder does not exist", folder=folder)
         if os.path.exists(self._root) and not os.path.isdir(self._root):
@@ -62,7 +63,8 @@ class DirectoryStore:
             with self._typed("", writing=True):
                 os.makedirs(self._temporary, exist_ok=True)
                 _fsync_folder(os.path.dirname(self._root))
-        self._remove_leftovers()
+        if marked:
+            self._remove_leftovers()
 
     @property
     def description(self) -> str:
@@ -340,7 +342,7 @@ class DirectoryStore:
         return sorted(matches, key=lambda match: match[0])
 
     def _check_mark(self) -> None:
-        if not os.path.isdir(self._temporary):
+        if self._marked and not os.path.isdir(self._temporary):
             raise StorageUnavailable(
                 "the store's folder is gone, not mounted, or never made (tierstate init makes it)",
                 store=self.description,

@@ -40,6 +40,12 @@ def find_partitions(broker: TopicDirectory, topic: str, partition: int | None) -
         return None if partition is None else [TopicIdPartition(topic_id, partition)]
 
 
+def find_partition(broker: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:
+    """Return the only result of `find_partitions`. Raises UnknownTopic."""
+    [place] = find_partitions(broker, topic, partition) or ()
+    return place
+
+
 def find_topic_id(broker: TopicDirectory, topic: str) -> TopicId:
     """Return the id of the topic with this name, or ``topic`` itself if it is a topic id. Raises UnknownTopic."""
     try:

@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...fetch.granted_objects import NAMES, DataKey, SegmentGrant
 from ...fetch.plan import PlannedRange, planned
 from ...fetch.plan_lines import PlanHead
 from ...fetch.reader import LogReader
-from ...fetch.segment_grant import NAMES, DataKey, SegmentGrant
 from ...leader.brokers_time import BrokersTime
 from ...runtime.clock import Clock
 from ...runtime.id_source import IdSource, RandomIds

@@ -10,8 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ...broker.broker_watch import BrokerWatch
 from ...broker.kafka_access import KafkaAccess
-from ...fetch.cache_gauges import add_cache_gauges
-from ...fetch.open import make_room
+from ...fetch.open import add_cache_gauges, make_room
 from ...fetch.reader import LogReader
 from ...follower.following import Following
 from ...follower.open import open_view

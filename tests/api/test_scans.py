@@ -24,8 +24,8 @@ from tierstate.api.app import create_app
 from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON, PARQUET
 from tierstate.api.service import FetchService
 from tierstate.fetch.gateway import GatewayClient
-from tierstate.fetch.search import Search
-from tierstate.fetch.source import ReaderSource, SearchedSource
+from tierstate.fetch.piece import Search
+from tierstate.fetch.source import SearchedSource
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.offsets import Extent, Offset
@@ -98,7 +98,7 @@ def test_a_search_through_a_gateway_is_the_search_through_both_tiers(serve: Call
         tiers = [tier for batch, tier in batches for _ in range(batch.num_rows)]
         return records, tiers, counts[-1], search.reached
 
-    direct = searched(ReaderSource(log.reader))
+    direct = searched(log.reader)
     assert 0 < len(direct[0]) < 2000
     assert searched(client) == direct
     client.close()

@@ -13,9 +13,9 @@ from tests.app.kept import Kept, damage
 from tests.fetch.two_tiers import NOW, Row, golden_rows
 from tierstate.app.looking.partition_facts import NOT_ASKED, look_at_past
 from tierstate.app.opening.open import open_connection
+from tierstate.app.opening.partitions import find_partition
 from tierstate.cli.context import Context
 from tierstate.cli.main import run
-from tierstate.fetch.gone import place_of
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.histories import begin_history, say_parted
 from tierstate.follower.time_travel import Target, replay_archive
@@ -238,7 +238,7 @@ def test_of_two_topics_of_one_name_the_one_elected_last_has_it_and_both_go_by_th
     kept.archive()
     with kept.connection() as connection:
         assert [each.name for each in connection.control.topics()] == ["t"]
-        assert place_of(connection.control, "t", 0).topic_id == (OTHER_TOPIC if younger else kept.topic_id)
+        assert find_partition(connection.control, "t", 0).topic_id == (OTHER_TOPIC if younger else kept.topic_id)
     assert kept.read() == ([] if younger else first)
     assert kept.read(str(kept.topic_id)) == first
     assert kept.read(str(OTHER_TOPIC)) == []

@@ -36,10 +36,9 @@ from tierstate.fetch.open import Reading, open_past_reader
 from tierstate.fetch.plan import plan
 from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.fetch.reader import LogReader
-from tierstate.fetch.source import ReaderSource
 from tierstate.fetch.verify_objects import Verifier
 from tierstate.lake.columns import Columns
-from tierstate.lake.export_compare import check_task
+from tierstate.lake.export_check import check_task
 from tierstate.lake.export_ledger import Ledger
 from tierstate.lake.export_plan import ExportPlan, Shape, TaskDone
 from tierstate.lake.export_task import export_task
@@ -99,9 +98,7 @@ def shown(data: bytes | memoryview, segments: Segments, start: int, end: int, ab
 
 def read_records(segments: Segments, extent: Extent) -> Iterator[Row]:
     with segments.reader() as reader:
-        log: Any = SimpleNamespace(
-            source=lambda *given: ReaderSource(reader), closes=lambda pieces: None, opened=lambda: None
-        )
+        log: Any = SimpleNamespace(source=lambda *given: reader, closes=lambda pieces: None, opened=lambda: None)
         read = Read(log, TOPIC, {0: (extent.start, extent.end)}, None, None, segments.form.isolation, None)
         for batch in read.to_batches():
             yield from rows_of([batch])
@@ -121,7 +118,7 @@ def consume_from_bucket(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 def _sourced(reader: LogReader, segments: Segments, extent: Extent) -> Iterator[Row]:
-    for batch, _ in ReaderSource(reader).records(TOPIC, 0, extent, segments.form.isolation, Tier.AUTO):
+    for batch, _ in reader.records(TOPIC, 0, extent, segments.form.isolation, Tier.AUTO):
         yield from rows_of([batch])
 
 
@@ -290,7 +287,7 @@ def table(segments: Segments, extent: Extent) -> Iterator[Row]:
 def digest(segments: Segments, extent: Extent) -> Iterator[Row]:
     """Yield one row that stands for all: the digest."""
     with segments.reader() as reader:
-        whole, _ = _count(ReaderSource(reader), TOPIC, 0, extent, segments.form.isolation, [])
+        whole, _ = _count(reader, TOPIC, 0, extent, segments.form.isolation, [])
         yield whole.records, 0, None, whole.digest.encode()
 
 

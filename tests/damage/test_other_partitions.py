@@ -168,14 +168,14 @@ def test_a_service_that_keeps_a_table_says_what_waits_and_tries_again(commands: 
             while keeper.turn(runs):
                 pass
             kept = keeper.tables[name]
-            assert kept.done.rows == RECORDS
+            assert kept.rows == RECORDS
             assert commands.named(kept.stopped or "")
             assert keeper.turn(runs) is False, "it does not read the damaged partition at each look"
             commands.mend_it()
             clock.advance(60)
             while keeper.turn(runs):
                 pass
-            assert (kept.done.rows, kept.stopped) == (2 * RECORDS, None)
+            assert (kept.rows, kept.stopped) == (2 * RECORDS, None)
     catalog.close()
 
 

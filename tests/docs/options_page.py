@@ -16,7 +16,7 @@ from tierstate.log.record_columns import FIELDS
 from tierstate.runtime.settings_keys import FIELDS as SETTING_FIELDS
 from tierstate.spark.columns import SPARK_TYPES
 from tierstate.spark.kafka_properties import PASSED, PASSED_PREFIXES, REFUSED
-from tierstate.spark.option_table import GROUPS, KAFKA_SOURCE, OPTIONS, READ_BY
+from tierstate.spark.option_table import GROUPS, OPTIONS, READ_BY
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 SPARK_PAGE = PAGE.with_name("spark.md")
@@ -31,6 +31,38 @@ PYTHON = {
     "settings": 'Any [setting](settings.md) by its name: `{"store.endpoint": "https://…", "encryption.keyring": "…"}`.',
 }
 """The meaning of each parameter of `read_records`."""
+KAFKA_SOURCE: dict[str, tuple[str, str]] = {
+    "assign": ("", ""),
+    "subscribe": ("", ""),
+    "subscribePattern": ("", "The same; a regular expression of Python, not of Java."),
+    "kafka.bootstrap.servers": ("", ""),
+    "startingTimestamp": ("", ""),
+    "startingOffsetsByTimestamp": ("", ""),
+    "startingOffsets": ("`earliest`, a stream `latest`", ""),
+    "startingOffsetsByTimestampStrategy": ("`error`", ""),
+    "endingTimestamp": ("", ""),
+    "endingOffsetsByTimestamp": ("", ""),
+    "endingOffsets": ("`latest`", ""),
+    "failOnDataLoss": (
+        "`true`",
+        "The same at planning; offsets that are lost after planning fail the query in any case. `false` in a stream,"
+        " there and here: a partition that the cluster omits for one batch is read from its beginning afterwards.",
+    ),
+    "includeHeaders": ("`false`", ""),
+    "minPartitions": ("", ""),
+    "maxRecordsPerPartition": ("", "No effect: `tierstate.split_bytes` cuts by bytes."),
+    "maxOffsetsPerTrigger": ("", ""),
+    "minOffsetsPerTrigger": ("", ""),
+    "maxTriggerDelay": ("`15m`", ""),
+    "kafkaConsumer.pollTimeoutMs": ("`120000`", "No effect: there is no such consumer."),
+    "fetchOffset.numRetries": ("`3`", "No effect: failed requests are retried."),
+    "fetchOffset.retryIntervalMs": ("`10`", "No effect: the same."),
+    "groupIdPrefix": ("`spark-kafka-source`", "Ignored: readers are in no group, and need no right on one."),
+    "kafka.group.id": ("", "Ignored: the same."),
+    "kafka.isolation.level": ("`read_uncommitted`", ""),
+    "kafka.*": ("", "[Passed on, translated, refused or left out](options.md#spark-the-kafka-client)."),
+}
+"""Every option of Spark 4.2's Kafka source: its default there, and its difference here. An empty text means none."""
 COLUMNS = {
     "key": "",
     "value": "",

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.docs.generated import shown
-from tests.docs.options_page import COLUMNS, PAGE, PYTHON, SPARK_PAGE, parts, spark_parts
+from tests.docs.options_page import COLUMNS, KAFKA_SOURCE, PAGE, PYTHON, SPARK_PAGE, parts, spark_parts
 from tierstate import read_records
 from tierstate.log.record_columns import FIELDS
 from tierstate.spark import options as parser
 from tierstate.spark.columns import PLAIN_COLUMNS, SPARK_TYPES
 from tierstate.spark.kafka_properties import PASSED, PASSED_PREFIXES, REFUSED, kafka_properties
-from tierstate.spark.option_table import DEFAULTS, KAFKA_SOURCE, OPTIONS, Option, with_defaults
+from tierstate.spark.option_table import DEFAULTS, OPTIONS, Option, with_defaults
 from tierstate.spark.options import SourceOptions, parse_options
 from tierstate.state.errors import InvalidRequest, InvalidSettings
 

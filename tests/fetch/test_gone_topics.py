@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fetch.two_tiers import Golden, golden_rows, rows_of
-from tierstate.fetch.gone import place_of
+from tierstate.app.opening.partitions import find_partition
 from tierstate.state.errors import LogGap, OffsetOutOfRange, UnknownTopic
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import TimestampMs
@@ -82,10 +82,10 @@ def test_a_partition_is_placed_by_name_while_there_is_one_and_by_id_afterwards(g
     golden = golden_log()
     control: Any = golden.control
     place = golden.tiers.partition
-    assert place_of(control, "t", 0) == place
+    assert find_partition(control, "t", 0) == place
     with pytest.raises(UnknownTopic, match="no such partition"):
-        place_of(control, "t", 1)
+        find_partition(control, "t", 1)
     golden.control.deleted = True
-    assert place_of(control, by_id(golden), 7) == TopicIdPartition(place.topic_id, 7)
+    assert find_partition(control, by_id(golden), 7) == TopicIdPartition(place.topic_id, 7)
     with pytest.raises(UnknownTopic):
-        place_of(control, "t", 0)
+        find_partition(control, "t", 0)

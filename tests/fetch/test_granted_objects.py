@@ -11,8 +11,7 @@ import pytest
 import urllib3
 
 from tests.fetch.test_verify import segment
-from tierstate.fetch.granted_objects import GrantedObjects
-from tierstate.fetch.segment_grant import DataKey, SegmentGrant
+from tierstate.fetch.granted_objects import DataKey, GrantedObjects, SegmentGrant
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import (
     AccessDenied,

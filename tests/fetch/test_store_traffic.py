@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fetch.two_tiers import Golden
-from tierstate.fetch.cache_gauges import add_cache_gauges
-from tierstate.fetch.open import Reading, open_remote
+from tierstate.fetch.open import Reading, add_cache_gauges, open_remote
 from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.listener import ChunkCacheOff, Event, RemoteFetched, fan_out

@@ -17,11 +17,11 @@ from tests.wheels import ROOT
 DRIVER = """
 import time
 from tierstate.app.opening.split_reads import Access
+from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.columns import Columns
-from tierstate.lake.export_work import ExportWork, Place, TaskAccess
+from tierstate.lake.export_plan import ExportPlan, ExportWork, Place, Shape, TaskAccess
 from tierstate.lake.jobs import Job, Task
 from tierstate.lake.parquet import WRITER
-from tierstate.lake.export_plan import ExportPlan, Shape
 from tierstate.lake.runs import in_processes
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import TopicId
@@ -34,7 +34,8 @@ if __name__ == "__main__":
     nowhere = Place("nowhere:", StoreOptions())
     access = TaskAccess(Access({}, "nowhere:", StoreOptions(), None), nowhere)
     tasks = [Task(number, 0, 0, 1) for number in range(50)]
-    run = in_processes(2)([Job(task, b"no split", access.log, ExportWork(plan, access)) for task in tasks])
+    split = PlannedSplit("t", plan.topic_id, 0, 0, 1, Isolation.READ_COMMITTED, None, ())
+    run = in_processes(2)([Job(task, split, access.log, ExportWork(plan, access)) for task in tasks])
     number, outcome = next(run)
     assert isinstance(outcome, TierstateError), outcome
     print("working", flush=True)
@@ -66,7 +67,7 @@ print(sorted({{"numba", "kafka", "pandas", "confluent_kafka"}} & set(sys.modules
 """
 ROWS = """
 from tests.log.batches import Batch, record
-from tierstate.lake.row_groups import by_date, row_groups
+from tierstate.lake.parquet import by_date, row_groups
 from tierstate.log.decode import decode_batches
 data = Batch(40, [record(0, b"k", None, [(b"n", None)]), record(1, None, b"v", time=86_400_000)]).bytes
 [group] = row_groups(decode_batches(data, source="f", topic="t", partition=3), 1000)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierstate.lake.row_groups import by_date, record_sizes, row_groups
+from tierstate.lake.parquet import by_date, record_sizes, row_groups
 from tierstate.log.record_columns import record_schema
 
 DAY_MS = 86_400_000

@@ -95,7 +95,7 @@ def test_so_much_log_does_not_wait(world: TableWorld) -> None:
     keeper = keeper_of(world, ManualClock(), TableLimits(file_bytes=6_000, commit_bytes=20_000))
     while keeper.turn(RUNS):
         pass
-    assert keeper.tables[NAME].done.commits > 2
+    assert keeper.tables[NAME].commits > 2
     end = world.table().place().partitions[0].end
     left = world.log().extent(0)[1]
     assert end < left, "what is left waits"
@@ -112,7 +112,7 @@ def test_snapshots_that_are_old_go_as_it_follows(world: TableWorld, monkeypatch:
     keeper = keeper_of(world, clock, TableLimits(file_bytes=2_000, commit_bytes=2_000), interval_s=0.0)
     while keeper.turn(RUNS):
         pass
-    commits, kept = keeper.tables[NAME].done.commits, len(world.table().iceberg.snapshots())
+    commits, kept = keeper.tables[NAME].commits, len(world.table().iceberg.snapshots())
     assert commits > 20
     assert 10 <= kept < 10 + 5 if old else kept == commits
     assert world.table_digest() == world.log_digest(end=world.log().extent(0)[1])
@@ -167,7 +167,7 @@ def test_a_table_whose_columns_cannot_become_what_is_met_stops_and_no_other(gold
         assert "field=id" in stopped_table
         assert "schema=3" in stopped_table
         assert keeper.tables[OTHER].lag == 0
-        assert keeper.tables[OTHER].done.rows == COUNT
+        assert keeper.tables[OTHER].rows == COUNT
 
 
 def test_records_for_new_columns_do_not_wait_again(golden_log: Make, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_records_for_new_columns_do_not_wait_again(golden_log: Make, tmp_path: P
         assert (version := world.table().facts.version) > 0
         shown = metrics.exposition().decode()
         assert f'tierstate_table_version{{format="avro",table="{NAME}"}} {version}.0' in shown
-        assert keeper.tables[NAME].done.rows == COUNT
+        assert keeper.tables[NAME].rows == COUNT
 
 
 def test_records_that_do_not_parse_are_counted(world: TableWorld) -> None:
@@ -247,7 +247,7 @@ def test_a_table_in_a_nested_namespace_is_followed(world: TableWorld) -> None:
         assert list(catalog.ours()) == [NAME, "kafka.eu.west.t"]
     keeper = keeper_of(world, ManualClock(), TableLimits())
     keeper.turn(RUNS)
-    assert keeper.tables["kafka.eu.west.t"].done.rows == keeper.tables[NAME].done.rows > 0
+    assert keeper.tables["kafka.eu.west.t"].rows == keeper.tables[NAME].rows > 0
 
 
 def test_a_table_that_cannot_be_loaded_stops_and_no_other(world: TableWorld) -> None:
@@ -257,7 +257,7 @@ def test_a_table_that_cannot_be_loaded_stops_and_no_other(world: TableWorld) -> 
     metadata = Path(made.iceberg.metadata_location.removeprefix("file://"))
     metadata.rename(metadata.with_suffix(".away"))
     keeper.turn(RUNS)
-    assert keeper.tables[NAME].done.rows > 0
+    assert keeper.tables[NAME].rows > 0
     assert "a file of the table is missing" in str(keeper.tables[OTHER].stopped)
     assert keeper.stopped() == [], "it may be another team's table in the same catalog"
     metadata.with_suffix(".away").rename(metadata)

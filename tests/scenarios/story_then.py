@@ -19,7 +19,7 @@ from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import open_tier_topic
 from tierstate.fetch.open import open_reader
 from tierstate.fetch.reader import LogReader
-from tierstate.fetch.source import ConsumerSource, ReaderSource, RecordSource
+from tierstate.fetch.source import ConsumerSource, RecordSource
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.log.record_digest import RecordDigest
@@ -227,7 +227,7 @@ class Reader(_Partition):
             truth = _digest(ConsumerSource(consumer), self.topic.twin, self.partition, self.isolation)
         with self._plain(self.eyes.proxied) as consumer:
             proxied = _digest(ConsumerSource(consumer), self.topic.name, self.partition, self.isolation)
-        ours = _digest(ReaderSource(self.eyes.reader), self.topic.name, self.partition, self.isolation)
+        ours = _digest(self.eyes.reader, self.topic.name, self.partition, self.isolation)
         assert ours[:2] == proxied[:2] == truth[:2]
         self.saw("REMOTE_READ", ours[2])
         self.saw("LOCAL_READ", ours[0] - ours[2])
@@ -240,7 +240,7 @@ def _values(
     """Return values by offset, and how many of them came from the remote tier."""
     values_read: dict[int, bytes] = {}
     remote = 0
-    source = ReaderSource(eyes.reader)
+    source = eyes.reader
     extent = Extent(Offset(first), Offset(end))
     for batch, served in source.records(topic.name, partition, extent, isolation, tier):
         offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()

@@ -23,8 +23,8 @@ from tests.lake.typed_logs import AVRO, DDL, POISON, an_order, avro_order, json_
 from tests.scenarios.house import TIERSTATE, House, environment, eventually, run
 from tests.servers.schema_registry import registry
 from tierstate.app.opening.connection import Connection
-from tierstate.fetch.gone import place_of
-from tierstate.lake.leases import leased
+from tierstate.app.opening.partitions import find_partition
+from tierstate.lake.log import leased
 from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.settings_load import load_settings
@@ -213,7 +213,7 @@ def test_a_lease_is_taken_again_by_itself_while_what_is_read_says_nothing(lake: 
         return [each for each in lake.house.json("leases", lake.topic) if "a silent job" in each["holder"]]
 
     with Connection(settings) as connection:
-        place = place_of(connection.broker.control, lake.topic, 0)
+        place = find_partition(connection.broker.control, lake.topic, 0)
         with leased(connection, connection.view([place]), place.topic_id, "a silent job", pytest.fail) as keep:
             keep({0: Extent(Offset(0), Offset(100))})
             first = {each["id"] for each in leases()}

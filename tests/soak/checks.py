@@ -17,7 +17,6 @@ from tests.soak.ground import Ground
 from tests.soak.topics import KEPT_MS, LONE, SHAKEN
 from tests.soak.truth import Known, Place, Record, complaints, digest
 from tierstate.broker.plain_reads import PlainConsumer
-from tierstate.fetch.source import ReaderSource
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import LogGap, OffsetOutOfRange, SegmentExpired, Unavailable
 from tierstate.state.ids import TopicIdPartition
@@ -100,7 +99,7 @@ class Checks:
         try:
             for writer in writers:
                 writer.rest()
-            source = ReaderSource(eyes.reader)
+            source = eyes.reader
             places = [(name, partition) for _, name, partition in ground.places()]
             extents = {place: partial(source.extent, *place, isolation, Tier.AUTO) for place in places}
             return {place: (_retried(extents[place])[1], ground.truth.snapshot(place)) for place in places}
@@ -126,7 +125,7 @@ class Checks:
         self, eyes: Eyes, place: Place, end: Offset, isolation: Isolation
     ) -> tuple[Offset, list[Record], list[Record]]:
         """Return the log start, and the records above it: by our own reader, and by a Kafka client at the proxy."""
-        source, read = ReaderSource(eyes.reader), list[Record]()
+        source, read = eyes.reader, list[Record]()
         start = source.extent(*place, isolation, Tier.AUTO)[0]
         remote = 0
         for batch, tier in source.records(*place, Extent(start, end), isolation, Tier.AUTO) if start < end else ():

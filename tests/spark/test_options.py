@@ -11,9 +11,8 @@ from tierstate.app.opening.connection import store_options
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings_load import load_settings
 from tierstate.spark.options import Assigned, Matching, Subscribed, options_of, parse_options, parse_stream_options
-from tierstate.spark.positions import EARLIEST, LATEST, ByOffset, ByTime, Edge
+from tierstate.spark.positions import EARLIEST, LATEST
 from tierstate.state.errors import InvalidRequest, InvalidSettings
-from tierstate.state.offsets import TimestampMs
 from tierstate.state.routing import Isolation, Tier
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9", "tierstate.store": "file:///store", "subscribe": "orders"}
@@ -23,7 +22,7 @@ KAFKA = {key: value for key, value in BASE.items() if key != "subscribe"}
 def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     options = parse_options(BASE)
     assert options.choice == Subscribed(("orders",))
-    assert (options.starting.position, options.ending.position) == (Edge(EARLIEST), Edge(LATEST))
+    assert (options.starting.values, options.ending.values) == (EARLIEST, LATEST)
     assert (options.fail_on_data_loss, options.min_partitions, options.latest_when_no_match) == (True, None, False)
     assert options.isolation is Isolation.READ_UNCOMMITTED
     assert options.tier is Tier.PREFER_REMOTE
@@ -112,22 +111,22 @@ def test_one_time_wins_over_times_and_times_over_offsets(side: str) -> None:
 
     def position() -> Any:
         options = parse_options(option_values)
-        return (options.starting if side == "starting" else options.ending).position
+        stated = options.starting if side == "starting" else options.ending
+        return stated.values, stated.by_time
 
-    assert position() == ByOffset({("orders", 0): 7})
+    assert position() == ({("orders", 0): 7}, False)
     option_values[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":1000}}'
-    assert position() == ByTime({("orders", 0): TimestampMs(1000)})
+    assert position() == ({("orders", 0): 1000}, True)
     option_values[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":"1970-01-01T00:00:01Z"}}'
-    assert position() == ByTime({("orders", 0): TimestampMs(1000)})
+    assert position() == ({("orders", 0): 1000}, True)
     option_values[f"{side}Timestamp"] = "2000"
-    assert position() == ByTime(TimestampMs(2000))
+    assert position() == (2000, True)
     option_values[f"{side}Timestamp"] = "1970-01-01T00:00:02"
-    assert position() == ByTime(TimestampMs(2000))
+    assert position() == (2000, True)
     option_values[f"{side}Timestamp"] = "-1d"
-    day_ago = position()
-    assert isinstance(day_ago, ByTime)
-    assert isinstance(day_ago.times, int)
-    assert 0 <= SystemClock().now_ms() - day_ago.times - 86_400_000 < 600_000
+    day_ago, by_time = position()
+    assert by_time
+    assert 0 <= SystemClock().now_ms() - day_ago - 86_400_000 < 600_000
 
 
 def test_columns_choose_and_order() -> None:
@@ -231,9 +230,9 @@ def test_the_bucket_alone_needs_no_broker_and_goes_to_the_executors_with_the_res
 
 def test_a_stream_begins_at_the_end_by_default_and_has_no_end() -> None:
     """Spark's Kafka source does the same."""
-    assert parse_stream_options(BASE).starting.position == Edge(LATEST)
-    assert parse_stream_options({**BASE, "startingOffsets": " "}).starting.position == Edge(LATEST)
-    assert parse_stream_options({**BASE, "startingOffsets": "earliest"}).starting.position == Edge(EARLIEST)
+    assert parse_stream_options(BASE).starting.values == LATEST
+    assert parse_stream_options({**BASE, "startingOffsets": " "}).starting.values == LATEST
+    assert parse_stream_options({**BASE, "startingOffsets": "earliest"}).starting.values == EARLIEST
     for option in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         with pytest.raises(InvalidRequest, match=f"option {option} is not for a stream"):
             parse_stream_options({**BASE, option: "latest"})

@@ -14,8 +14,8 @@ from tierstate.broker.open import open_broker
 from tierstate.runtime.clock import SystemClock
 from tierstate.spark.open import OpenLog, chosen_partitions, open_log
 from tierstate.spark.options import parse_options
+from tierstate.spark.planning import resolve_ranges
 from tierstate.spark.positions import TopicPartition
-from tierstate.spark.ranges import resolve_ranges
 from tierstate.state.errors import InvalidRequest, OffsetOutOfRange, UnknownTopic
 from tierstate.state.offsets import Extent
 

@@ -14,8 +14,7 @@ from tests.spark.conftest import Orders, record
 from tests.spark.tiers import Tiers
 from tierstate.spark.options import parse_stream_options
 from tierstate.spark.stream import StreamReader
-from tierstate.spark.stream_limits import shares
-from tierstate.spark.stream_offsets import Json
+from tierstate.spark.stream_offsets import Json, shares
 from tierstate.state.errors import InvalidRequest, OffsetOutOfRange, UnknownTopic
 
 pytestmark = pytest.mark.kafka

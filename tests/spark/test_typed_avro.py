@@ -28,7 +28,7 @@ from tests.docs.blocks import executed
 from tests.docs.page_shell import replaced
 from tests.servers.schema_registry import registry
 from tests.spark.tiers import Tiers
-from tierstate.spark.typed_values import VALUE, TypedValue, column_types, typed_value
+from tierstate.spark.columns import VALUE, TypedValue, column_types, typed_value
 from tierstate.state.errors import AccessDenied, InvalidRequest, Unavailable
 from tierstate.values.open import open_reader
 from tierstate.values.typed_column import TypedColumn
