@@ -35,7 +35,7 @@ from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
-from tierstate.storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCipher
+from tierstate.storage.segment.encryption import KeyWrapper, SegmentCipher
 from tierstate.storage.segment.keyring import KeyPair, KeyRing
 from tierstate.storage.segment.writer import DEFAULT_CHUNK_BYTES, SegmentSource, put_indexes, put_log
 
@@ -181,16 +181,15 @@ def _run(side: str, folder: Path, endpoint: str) -> Run:
 def copy(folder: Path, store: ObjectStore, compression: Compression, keys: KeyWrapper | None) -> None:
     """Do what an agent does between its copy-started and its manifest."""
     cipher = None if keys is None else SegmentCipher.new(keys, os.urandom)[0]
-    iv = partial(os.urandom, IV_BYTES)
     with LogDirs([folder]) as dirs:
         partition = TopicIdPartition(TOPIC_ID, 0)
         base, end = (segment.base_offset for segment in dirs.snapshot(partition, "orders").segments)
         with dirs.open_segment(partition, "orders", base, end) as files:
             log = CheckedLog(files, OffsetRange(base, Offset(end - 1)), DEFAULT_CHUNK_BYTES)
             source = SegmentSource(log.pieces(), files.log_bytes, b"", b"", b"", b"0\n1\n0 0\n", None)
-            put_log(store, "copied", source, compression, cipher=cipher, iv=iv, part_bytes=PART_BYTES)
+            put_log(store, "copied", source, compression, cipher=cipher, part_bytes=PART_BYTES)
             source = replace(source, offset_index=log.offset_index(), time_index=log.time_index())
-            put_indexes(store, "copied", source, cipher=cipher, iv=iv)
+            put_indexes(store, "copied", source, cipher=cipher)
 
 
 def _copy_file(folder: Path, into: Path) -> None:

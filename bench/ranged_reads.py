@@ -17,7 +17,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ from tierstate.storage.object_store import MIB
 from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
 from tierstate.storage.segment.cache import ChunkCache
-from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
+from tierstate.storage.segment.encryption import SegmentCipher
 from tierstate.storage.segment.keyring import KeyPair, KeyRing
 from tierstate.storage.segment.log_chunks import windows
 from tierstate.storage.segment.manifest import SegmentManifest
@@ -130,10 +129,9 @@ def write(
     pair = RSA.generate(2048)
     keys = KeyRing("bench", {"bench": KeyPair(pair.public_key(), pair)})
     cipher, encryption = SegmentCipher.new(keys, os.urandom) if encrypted else (None, None)
-    iv = partial(os.urandom, IV_BYTES)
     source = SegmentSource(_log(log_bytes), log_bytes, b"", b"", b"", b"0\n1\n0 0\n", None)
-    log = put_log(store, key, source, compression, cipher=cipher, iv=iv, chunk_bytes=chunk_bytes)
-    indexes = put_indexes(store, key, source, cipher=cipher, iv=iv)
+    log = put_log(store, key, source, compression, cipher=cipher, chunk_bytes=chunk_bytes)
+    indexes = put_indexes(store, key, source, cipher=cipher)
     manifest = SegmentManifest(log.chunks, indexes.spans, compression is Compression.ZSTD, encryption, None)
     return Written(store, key, manifest, keys)
 
@@ -178,8 +176,8 @@ def _random(what: str, log: Written, client: S3Client, reads: int) -> Row:
     ours, bare = [], []
     for _ in range(reads):
         start = chance.randrange(log.manifest.chunks.file_bytes - READ_BYTES)
-        chunk = log.manifest.chunks.chunk_at(start)
-        if chunk is None or chunk.plain_stop < start + READ_BYTES:
+        chunk = log.manifest.chunks.chunk(start // log.manifest.chunks.chunk_bytes)
+        if chunk.plain_stop < start + READ_BYTES:
             continue
         reader = log.reader()
         began = time.perf_counter()

@@ -28,7 +28,7 @@ from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
 from tierstate.follower.shelf import Shelf
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
-from tierstate.schemas.registry import by_fingerprint, schemas
+from tierstate.schemas.registry import fingerprint_of, schemas
 from tierstate.state.apply import PartitionState
 from tierstate.state.errors import TierstateError
 from tierstate.state.facts import LiveFact
@@ -114,7 +114,7 @@ def _of_size(folder: Path, segments: int, runs: int) -> list[Row]:
 
 
 def _fastavro(topic: RecordedTopic, facts: int) -> None:
-    parsed = {b"\xc3\x01" + fingerprint: schemas()[name] for fingerprint, name in by_fingerprint().items()}
+    parsed = {b"\xc3\x01" + fingerprint_of(name): schema for name, schema in schemas().items()}
     count = 0
     for number in topic.counts:
         for _, value in topic.raw(number):

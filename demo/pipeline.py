@@ -35,7 +35,6 @@ class SparkResult:
     digests: dict[tuple[int, int, int], tuple[int, str]]
     answer: list[Answer]
     read_seconds: float
-    job_seconds: float
 
 
 WHOLE = (0, 2**63 - 1)
@@ -61,7 +60,6 @@ def run_spark(house: House, ranges: Ranges, parquet: Path) -> SparkResult:
         {(partition, start, end): (count, digest) for partition, start, end, count, digest in result["digests"]},
         sorted(Answer(**line) for line in result["answer"]),
         result["read_seconds"],
-        result["job_seconds"],
     )
 
 
@@ -87,13 +85,11 @@ def _tell(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     began = time.monotonic()
     digests = _digests(frame, ranges)
     read_seconds = time.monotonic() - began
-    began = time.monotonic()
     answer = _job(frame, Path(request["parquet"]))
     return {
         "digests": [[*key, *value] for key, value in digests.items()],
         "answer": [asdict(line) for line in answer],
         "read_seconds": read_seconds,
-        "job_seconds": time.monotonic() - began,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import subprocess
 import urllib.parse
 from collections.abc import Callable
@@ -15,12 +14,12 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from .house import PARTITIONS, TOPIC, DemoFailed, House, get
 from .record_digest import Records, encode
+from .screen import Update
 
-Told = Callable[[str, float | None], None]
 PAGE_BYTES = 8 * 1024 * 1024
 
 
-def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[int, int], told: Told) -> Records:
+def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[int, int], told: Update) -> Records:
     """Read by a plain consumer that knows nothing of tiers."""
     consumer = Consumer(
         {
@@ -54,7 +53,7 @@ def read_with_kafka_consumer(bootstrap: str, starts: dict[int, int], ends: dict[
     return records
 
 
-def read_with_consume(house: House, total: int, told: Told) -> Records:
+def read_with_consume(house: House, total: int, told: Update) -> Records:
     """Read by ``tierstate consume``: both tiers as one log, as JSON lines."""
     command = house.command("consume", TOPIC, "--json", "--encoding", "base64")
     records = Records()
@@ -81,7 +80,7 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def read_gateway_json(gateway: str, ends: dict[int, int], told: Told) -> Records:
+def read_gateway_json(gateway: str, ends: dict[int, int], told: Update) -> Records:
     """Read page by page, as binary JSON (the REST Proxy's shape)."""
 
     def decode(body: bytes, found: Records) -> None:
@@ -91,7 +90,7 @@ def read_gateway_json(gateway: str, ends: dict[int, int], told: Told) -> Records
     return _pages(gateway, ends, "application/vnd.kafka.binary.v2+json", decode, told)
 
 
-def read_gateway_arrow(gateway: str, ends: dict[int, int], told: Told) -> Records:
+def read_gateway_arrow(gateway: str, ends: dict[int, int], told: Update) -> Records:
     """Read page by page, as an Arrow stream."""
 
     def decode(body: bytes, found: Records) -> None:
@@ -118,7 +117,7 @@ def add_arrow(batch: pa.RecordBatch, found: Records) -> None:
 
 
 def _pages(
-    gateway: str, ends: dict[int, int], accept: str, decode: Callable[[bytes, Records], None], told: Told
+    gateway: str, ends: dict[int, int], accept: str, decode: Callable[[bytes, Records], None], told: Update
 ) -> Records:
     records, total = Records(), sum(ends.values())
     for partition in range(PARTITIONS):
@@ -142,8 +141,3 @@ def ranges_of(house: House) -> dict[int, list[tuple[int, int]]]:
         segments = house.json("segments", f"{TOPIC}:{partition}")
         ranges[partition] = [(s["offsets"]["start"], s["offsets"]["end"] + 1) for s in segments]
     return ranges
-
-
-def dumps(value: Any) -> str:
-    """Return the value as JSON text for report.json."""
-    return json.dumps(value, indent=2, default=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from .flights import Answer
-from .readers import dumps
 from .table import YearTable
 
 
@@ -89,7 +89,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
 def write_report(report: Report, folder: Path) -> Path:
     """Write both files; return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(dumps(report.as_json()) + "\n")
+    (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2, default=str) + "\n")
     page = folder / "report.html"
     page.write_text(_page(report))
     return page

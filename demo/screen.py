@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -29,23 +29,18 @@ class Screen:
         self._number += 1
         began = time.monotonic()
         done = title
-        if self.console.is_terminal:
-            with self._bar(f"[bold]{self._number:>2}[/bold]  {title}") as show:
+        bar: AbstractContextManager[Update] = self._bar(f"[bold]{self._number:>2}[/bold]  {title}")
+        if not self.console.is_terminal:
+            self.console.print(f"   {self._number:>2}  {title} …")
+            bar = nullcontext(lambda text, part: None)
+        with bar as show:
 
-                def update(text: str, part: float | None = None) -> None:
-                    nonlocal done
-                    done = f"{title}: {text}"
-                    show(text, part)
-
-                yield update
-        else:
-
-            def remember(text: str, part: float | None = None) -> None:
+            def update(text: str, part: float | None = None) -> None:
                 nonlocal done
                 done = f"{title}: {text}"
+                show(text, part)
 
-            self.console.print(f"   {self._number:>2}  {title} …")
-            yield remember
+            yield update
         self.seconds[name] = round(time.monotonic() - began, 2)
         self.console.print(
             f"[green]✔[/green] [bold]{self._number:>2}[/bold]  {done}  [dim]{self.seconds[name]:.1f} s[/dim]"

@@ -18,7 +18,6 @@ from . import flights as data
 from .house import DAY_MS, PARTITIONS, TOPIC, DemoFailed, House, wait_for
 from .pipeline import WHOLE, run_spark
 from .readers import (
-    Told,
     ranges_of,
     read_gateway_arrow,
     read_gateway_json,
@@ -27,7 +26,7 @@ from .readers import (
 )
 from .record_digest import Records, first_difference, topic_digest
 from .report import Reader, Report, Tiers
-from .screen import Screen
+from .screen import Screen, Update
 from .table import ask_table, check_table, make_table
 
 ZERO = dict.fromkeys(range(PARTITIONS), 0)
@@ -224,7 +223,7 @@ class Story:
             raise DemoFailed(f"the {command} did not say where it listens")
         return str(json.loads(line)["address"])
 
-    def _compare(self, name: str, read: Callable[[Told], Records], expected: Records | None = None) -> None:
+    def _compare(self, name: str, read: Callable[[Update], Records], expected: Records | None = None) -> None:
         """Compare record by record with what the broker held, and by digest per partition and per segment range."""
         expected = expected or self.truth
         with self.screen.step(name, name[0].upper() + name[1:]) as update:
@@ -318,7 +317,8 @@ class Story:
             if not same["equal"]:
                 raise DemoFailed(f"the rebuilt view differs: {same['differences'][:3]}")
             update("equal; now without one fact", None)
-            key = next(fact["key"] for fact in self._facts() if fact["fact"] == "SegmentCopyFinished")
+            facts = map(json.loads, house.run("facts", f"{TOPIC}:0", "--json").stdout.splitlines())
+            key = next(fact["key"] for fact in facts if fact["fact"] == "SegmentCopyFinished")
             short = house.folder / "view-short"
             house.run("replay", "--out", str(short), "--without", key)
             difference = house.json("diff", str(view), str(short), accept=(0, 1))
@@ -326,7 +326,3 @@ class Story:
             if not report.withheld_fact_found:
                 raise DemoFailed("a view from which one fact was withheld passed for equal")
             update(f"equal, {report.view_digest[:12]}…; one fact withheld: noticed", None)
-
-    def _facts(self) -> list[dict[str, str]]:
-        lines = self.house.run("facts", f"{TOPIC}:0", "--json").stdout.splitlines()
-        return [json.loads(line) for line in lines]

@@ -167,7 +167,7 @@ class Verifier:
             reader = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys)
             markers = CopiedMarkers(segment, reader)
             table = ChunkTable(segment.object_key, manifest, markers.add)
-            verified = reader.verify(segment, table.take)
+            plain_bytes = reader.verify(segment, table.take)
             table.check()
             markers.check()
         except (ObjectNotFound, CorruptData) as error:
@@ -177,7 +177,7 @@ class Verifier:
             what = f"readers refuse the batch at offset {table.undecodable}, and Kafka serves it"
             log = object_key(segment.object_key, ObjectKind.LOG)
             yield Finding(3, Severity.FINDING, segment.partition, what, segment.segment_id, log)
-        checked.bytes_read += verified.log_bytes + verified.indexes_bytes
+        checked.bytes_read += plain_bytes
         checked.markers = markers.manifest
 
     def _differences(self, segment: RemoteSegment, manifest: SegmentManifest) -> Iterator[str]:

@@ -8,7 +8,7 @@ from ..runtime.clock import Clock
 from ..state.ids import FactId, TopicIdPartition
 from ..state.keys import KeyKind, partition_prefix, tier_partition_of
 from ..state.offsets import TimestampMs
-from ..storage.store_date import ShowsDate
+from ..storage.object_store import ShowsDate
 
 PROMPT_S = 5.0
 """An append whose answer took longer than this does not show the time precisely enough."""

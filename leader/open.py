@@ -22,7 +22,7 @@ from ..state.object_keys import ObjectKeys
 from ..state.retention import TopicConfig
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
-from ..storage.segment.keyring_file import KeyRingFile
+from ..storage.segment.keyring import KeyRingFile
 from .agent import Agent, HostedPartitions, NewWorker
 from .copier import CopyTools
 from .discovery import Choice, Discovery

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ..log.batch import first_codec
 from ..log.local_log import SegmentFiles
@@ -16,7 +16,7 @@ from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectReader, ObjectStore
-from ..storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCipher
+from ..storage.segment.encryption import KeyWrapper, SegmentCipher
 from ..storage.segment.manifest import (
     Encryption,
     IndexKind,
@@ -26,7 +26,6 @@ from ..storage.segment.manifest import (
     metadata_of,
 )
 from ..storage.segment.manifest_json import with_own_size
-from ..storage.segment.transform import WorkAhead
 from ..storage.segment.writer import (
     IndexesObject,
     LogObject,
@@ -45,7 +44,7 @@ from .term import TermSession
 class FormatPolicy:
     """The ``[format]`` settings, and the cluster and topic ids that every manifest of this agent names.
 
-    ``keys``: public keys are sufficient; if None, nothing is encrypted. ``work_ahead`` is shared by all copies.
+    ``keys``: public keys are sufficient; if None, nothing is encrypted.
     """
 
     compression: str
@@ -55,14 +54,10 @@ class FormatPolicy:
     tier_state_topic_id: TopicId
     keys: KeyWrapper | None = None
     random: RandomBytes = system_random
-    work_ahead: WorkAhead = field(default_factory=WorkAhead)
 
     def cipher(self) -> tuple[SegmentCipher, Encryption] | tuple[None, None]:
         """Return a cipher with a new data key for one attempt; (None, None) if nothing is encrypted."""
         return (None, None) if self.keys is None else SegmentCipher.new(self.keys, self.random)
-
-    def iv(self) -> bytes:
-        return self.random(IV_BYTES)
 
 
 def upload(
@@ -98,10 +93,8 @@ def upload(
         source,
         compression,
         cipher=cipher,
-        iv=policy.iv,
         chunk_bytes=policy.chunk_bytes,
         level=policy.zstd_level,
-        work_ahead=policy.work_ahead,
         pace=pace,
     )
     # the broker's indexes where they match the log that was just read, otherwise the rebuilt indexes
@@ -120,7 +113,7 @@ def upload(
             )
         )
     yield "put indexes"
-    indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, iv=policy.iv, pace=pace)
+    indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, pace=pace)
     _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)
     _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes)
     segment = _describe(session, attempt, files, log, written, indexes, aborted, compression, encryption)

@@ -17,20 +17,22 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..state.errors import CorruptData, InvalidRequest, MissingExtra, Unavailable
-from .java import find_java
 
 NEWEST = "4.3.0"
 RELEASES = (NEWEST, "3.9.1")
 """Each release has a list of committed sums next to this file."""
+OLDEST = 17
+INSTALL = "sudo apt-get install openjdk-17-jre-headless (Debian, Ubuntu) or brew install openjdk@17 (macOS)"
 HERE = Path(__file__).resolve().parent
 Progress = Callable[[str], None]
 
@@ -190,3 +192,25 @@ def _ivy_jar() -> Path:
     if not jars:
         raise MissingExtra("spark", "fetching Kafka for the sandbox (Apache Ivy is among pyspark's jars)")
     return jars[-1]
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> str:
+    """Return the path of ``java``: ``$JAVA_HOME/bin/java`` if it exists, else the ``java`` on ``$PATH``.
+
+    Raises InvalidRequest, which names the install command, if no Java is found or Java is older than 17.
+    """
+    environment = os.environ if environment is None else environment
+    home = environment.get("JAVA_HOME")
+    java = shutil.which(os.path.join(home, "bin", "java")) if home else None
+    java = java or shutil.which("java", path=environment.get("PATH", os.defpath))
+    if java is None:
+        raise InvalidRequest(f"a local Kafka needs Java {OLDEST} or newer, and none was found. Install it: {INSTALL}")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    if match is None or int(match[1]) < OLDEST:
+        raise InvalidRequest(
+            f"a local Kafka needs Java {OLDEST} or newer. Install it: {INSTALL}",
+            java=java,
+            version=match[1] if match else "unknown",
+        )
+    return java

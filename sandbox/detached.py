@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from ..state.errors import CorruptData, InvalidRequest
 from .artifacts import NEWEST, Progress, cache_folder
 from .kafka import KafkaSandbox
+from .process import BrokerProcess
 
 STOP_SECONDS = 20.0
 
@@ -88,7 +90,9 @@ def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, rele
     kafka = KafkaSandbox(brokers, release=release, folder=folder, tethered=False, progress=progress).open()
     try:
         running = _describe(kafka)
-        _write(folder / "sandbox.json", running)
+        fresh = folder / "sandbox.part"
+        fresh.write_text(json.dumps(asdict(running), indent=2) + "\n", encoding="utf-8")
+        fresh.rename(folder / "sandbox.json")
     except BaseException:
         kafka.close()
         raise
@@ -112,8 +116,8 @@ def down(folder: Path, *, keep: bool = False) -> bool:
     for broker in running.brokers:
         _signal(broker, signal.SIGKILL)
     (folder / "sandbox.json").unlink()
-    if not keep:
-        _remove(running)
+    for broker in () if keep else running.brokers:
+        shutil.rmtree(broker.folder, ignore_errors=True)
     return True
 
 
@@ -141,30 +145,15 @@ def process_started(pid: int) -> int | None:
 
 
 def _describe(kafka: KafkaSandbox) -> DetachedSandbox:
-    brokers = []
-    for broker in kafka.brokers:
-        pid = broker.pid or 0
-        folder, log_dir = str(broker.folder), str(broker.log_dir)
+    def of(broker: BrokerProcess) -> DetachedBroker:
+        pid, at = broker.pid or 0, broker.address
         started = process_started(pid) or 0
-        brokers.append(DetachedBroker(broker.address.node_id, broker.address.port, pid, started, folder, log_dir))
-    return DetachedSandbox(str(kafka.folder), kafka.bootstrap, kafka.cluster_id, tuple(brokers))
+        return DetachedBroker(at.node_id, at.port, pid, started, str(broker.folder), str(broker.log_dir))
 
-
-def _write(path: Path, running: DetachedSandbox) -> None:
-    fresh = path.with_suffix(".part")
-    fresh.write_text(json.dumps(asdict(running), indent=2) + "\n", encoding="utf-8")
-    fresh.rename(path)
+    return DetachedSandbox(str(kafka.folder), kafka.bootstrap, kafka.cluster_id, tuple(map(of, kafka.brokers)))
 
 
 def _signal(broker: DetachedBroker, number: signal.Signals) -> None:
-    if broker.alive:
-        try:
+    with suppress(ProcessLookupError):  # the process may end between the check and the call
+        if broker.alive:
             os.kill(broker.pid, number)
-        except ProcessLookupError:
-            pass  # the process ended between the check and the call
-
-
-def _remove(running: DetachedSandbox) -> None:
-    for broker in running.brokers:
-        shutil.rmtree(broker.folder, ignore_errors=True)
-    (Path(running.folder) / "sandbox.json").unlink(missing_ok=True)

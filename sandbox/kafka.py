@@ -22,8 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from ..state.errors import InvalidRequest
-from .artifacts import NEWEST, Progress, committed_sums, kafka_libs
-from .java import find_java
+from .artifacts import NEWEST, Progress, committed_sums, find_java, kafka_libs
 from .ports import PortLease
 from .process import BrokerProcess
 from .properties import BrokerAddress, broker_properties, write_properties

@@ -65,12 +65,6 @@ def fingerprint_of(name: str) -> bytes:
 
 
 @cache
-def by_fingerprint() -> dict[bytes, str]:
-    """Return the full names of schemas by fingerprint."""
-    return {fingerprint_of(name): name for name in schemas()}
-
-
-@cache
 def _by_header() -> dict[bytes, tuple[str, Any]]:
     """Return full name and schema by the first ten bytes of a value."""
     return {b"\xc3\x01" + fingerprint_of(name): (name, schema) for name, schema in schemas().items()}

@@ -1,46 +1,31 @@
 """Azure Blob Storage, accessed with azure-storage-blob (the extra ``azure``).
 
-Every write carries ``If-None-Match: *``, or ``If-Match`` for a replacement, and its own id in the object's metadata.
-After a lost answer, the id of the existing object shows whether this write created it. Microsoft's client sends each
-request once, and `retry_policy.py` repeats it, as for every store. (Only if a body breaks off, the client itself
-requests the rest: twice at most, a second apart.)
+Every write carries ``If-None-Match: *``, or ``If-Match`` for a replacement. If a body breaks off, Microsoft's client
+itself requests the rest: twice at most, a second apart.
 """
 
 from __future__ import annotations
 
 import builtins
 import itertools
-import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError
-from azure.storage.blob import BlobClient, BlobProperties
+from azure.storage.blob import BlobBlock, BlobClient
 
-from ..runtime.clock import Clock, SystemClock
-from ..runtime.id_source import IdSource, RandomIds
-from ..runtime.listener import Listener, ignore
-from ..state.errors import (
-    CorruptData,
-    InvalidRequest,
-    ObjectExists,
-    ObjectNotFound,
-    StorageUnavailable,
-    TierstateError,
-)
-from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
-from ..state.offsets import ByteRange, TimestampMs
-from .azure_access import SharedAccess
+from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, StorageUnavailable, TierstateError
+from ..state.objects import ObjectInfo
+from ..state.offsets import ByteRange
+from .answers import body_range, milliseconds
 from .azure_errors import BLOCKS_GONE, translated
-from .azure_options import GET_BYTES, ONE_REQUEST_BYTES, azure_client
-from .azure_upload import BlockUpload
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
-from .options import StoreOptions
-from .parts import Part, PartShares, UploadShare, drained, parts_of
-from .retry_policy import RetryPolicy, never
+from .azure_options import GET_BYTES, ONE_REQUEST_BYTES, SharedAccess, azure_client
+from .cloud_store import CloudStore
+from .object_store import MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
+from .parts import Part, PartShares, UploadShare, as_bytes, parts_of, send_all
 
 UPLOAD_ID = "tierstate_upload"
 """Name of the metadata entry that shows which upload created an object. Azure allows no dashes in it."""
@@ -48,51 +33,31 @@ _WINDOW_BYTES = 4 * MIB
 """Least bytes that one GET requests for a streamed range: Microsoft's client returns whole answers, no streams."""
 _BATCH = 256
 """Azure's limit for deletes in one request."""
+MAX_BLOCKS = 50_000
+"""Azure's limit. Parts of 8 MiB reach 390 GiB."""
 A = TypeVar("A")
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
-class AzureStore:
-    """The objects of one container below one prefix. The store puts a ``/`` between the prefix (``a/b``) and a key."""
+class AzureStore(CloudStore):
+    scheme = "az"
+    one_request_bytes = ONE_REQUEST_BYTES
 
-    def __init__(
-        self,
-        container: str,
-        prefix: str = "",
-        options: StoreOptions | None = None,
-        clock: Clock | None = None,
-        ids: IdSource | None = None,
-        listener: Listener = ignore,
-        connection_string: str | None = None,
-    ) -> None:
-        if not container:
-            raise InvalidRequest("an Azure store has a container", example="az://container/prefix")
-        self._name = container
-        self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
-        self._options, self._ids = options or StoreOptions(), ids or RandomIds()
-        self._shares = PartShares(self._options.concurrency)
-        self._retries = RetryPolicy(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
+    def _connect(self) -> None:
         try:
-            self._container, self._credential = azure_client(
-                container, self._options, connection_string, self.description
-            )
+            self._container, self._credential = azure_client(self.bucket, self.options, self.description)
         except (AzureError, ValueError):
             # Without the client's error, which may repeat the connection string and the key in it.
             raise InvalidRequest("the Azure client cannot be built", store=self.description) from None
-        self._signatures = SharedAccess(self._container, self._credential, clock or SystemClock())
-
-    @property
-    def description(self) -> str:
-        return f"az://{self._name}/{self._prefix}".rstrip("/")
+        self._signatures = SharedAccess(self._container, self._credential, self.clock)
 
     def put_if_absent(self, key: str, data: Data) -> None:
         blob, body = self._blob(key), bytes(data)
         if len(body) > ONE_REQUEST_BYTES:
             self.put_stream(key, [body])
             return
-        signed = {UPLOAD_ID: self._ids.uuid().hex()}
+        signed = {UPLOAD_ID: self.new_mark()}
         try:
-            self._write(
+            self.repeated_write(
                 key,
                 lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed),
                 size=len(body),
@@ -101,27 +66,18 @@ class AzureStore:
             if not self._landed(blob, key, signed, error):
                 # Blocks of an unfinished upload make this request fail (azurite), but not a commit.
                 with PartShares(1).upload() as share:  # not of `_shares`: the caller may hold one of these
-                    self._commit(blob, key, parts_of([body], len(body) or 1, share), share)
-
-    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
-        blob = self._blob(key)
-        size = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
-        with self._shares.upload() as share:
-            parts = parts_of(pieces, size, share)
-            begin = [next(parts)]
-            if begin[0].last and len(begin[0].data) <= ONE_REQUEST_BYTES:
-                self.put_if_absent(key, begin[0].data)
-                return len(begin[0].data)
-            return self._commit(blob, key, drained(begin, parts), share)
+                    self._upload(key, parts_of([body], len(body) or 1, share), share)
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
-        blob, signed = self._blob(key), {UPLOAD_ID: self._ids.uuid().hex()}
-        etag = self._read(key, blob.get_blob_properties).etag  # before the read: later changes are refused
+        blob, signed = self._blob(key), {UPLOAD_ID: self.new_mark()}
+        etag = self.repeated_read(key, blob.get_blob_properties).etag  # before the read: later changes are refused
         if self.get(key) != previous:
             return False
         condition: dict[str, Any] = {"etag": etag, "match_condition": MatchConditions.IfNotModified}
         try:
-            self._write(key, lambda: blob.upload_blob(bytes(data), overwrite=True, metadata=signed, **condition))
+            self.repeated_write(
+                key, lambda: blob.upload_blob(bytes(data), overwrite=True, metadata=signed, **condition)
+            )
         except (ObjectExists, StorageUnavailable) as error:
             try:
                 return self._landed(blob, key, signed, error)
@@ -139,100 +95,83 @@ class AzureStore:
             raise over_limit(key, size, limit)
         return data if len(data) == size else data + self.get_range(key, ByteRange(len(data), size))
 
-    def get_range(self, key: str, range: ByteRange) -> bytes:
-        pieces = list(self.stream_range(key, range, max(1, len(range))))
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         """Yield the range in pieces. Memory is bounded by one GET: 4 MiB, or a larger piece of at most 32 MiB."""
-        self._full(key)
+        self.full(key)
         window = min(max(piece_bytes, _WINDOW_BYTES), GET_BYTES)
         position, stop = range.start, range.stop
         while position < stop:
             data, size = self._download(key, ByteRange(position, min(stop, position + window)))
             position, stop = position + len(data), min(stop, size)
-            if len(data) <= piece_bytes:
-                yield data
-                continue
-            for start in itertools.count(0, piece_bytes):
-                if start >= len(data):
-                    break
+            for start in builtins.range(0, len(data), piece_bytes):
                 yield data[start : start + piece_bytes]
 
     def head(self, key: str) -> ObjectInfo:
-        properties = self._read(key, self._blob(key).get_blob_properties)
-        return ObjectInfo(key, properties.size, _milliseconds(properties.last_modified))
-
-    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Yield the objects. Azure cannot start after a key: keys up to ``start_after`` are fetched and skipped."""
-        token: str | None = None
-        while True:
-            page, token = self._read("", partial(self._page, self._prefix + prefix, token))
-            for blob in page:
-                if (blob.metadata or {}).get("hdi_isfolder") == "true":
-                    continue  # a folder in an account with a hierarchical namespace
-                key = blob.name.removeprefix(self._prefix)
-                if start_after is None or key > start_after:
-                    yield ObjectInfo(key, blob.size, _milliseconds(blob.last_modified))
-            if not token:
-                return
-
-    def drop_cached(self, key: str) -> None:
-        """Do nothing: this host caches no objects of the store."""
-
-    def delete(self, key: str) -> None:
-        blob = self._blob(key)
-        with suppress(ObjectNotFound):
-            self._write(key, lambda: blob.delete_blob(delete_snapshots="include"))
+        properties = self.repeated_read(key, self._blob(key).get_blob_properties)
+        return ObjectInfo(key, properties.size, milliseconds(properties.last_modified))
 
     def delete_many(self, keys: Iterable[str]) -> None:
         remaining = iter(keys)
         while batch := tuple(itertools.islice(remaining, _BATCH)):
-            answers = self._write("", partial(self._batch_delete, [self._full(key) for key in batch]))
+            answers = self.repeated_write("", partial(self._batch_delete, [self.full(key) for key in batch]))
             for key, answer in itertools.zip_longest(batch, answers):
                 missing = answer is not None and answer.headers.get("x-ms-error-code") == "BlobNotFound"
                 if answer is None or not (answer.status_code == 202 or missing):
                     self.delete(key)  # with the retries and errors of a single delete
 
-    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """Yield nothing: uncommitted blocks are invisible, and Azure removes them a week after the last one."""
-        return iter(())
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Do nothing: `unfinished_uploads` yields none."""
-
     def signed_url(self, key: str, seconds: float) -> str:
         """Sign with the account's key, or without it with a cached delegation key (`generateUserDelegationKey`)."""
         blob = self._blob(key)
-        return self._typed(key, lambda: f"{blob.url}?{self._signatures.of(self._full(key), seconds)}")
+        return self.once(key, lambda: f"{blob.url}?{self._signatures.of(self.full(key), seconds)}")
 
     def close(self) -> None:
         self._container.close()
         if self._credential is not None:
             self._credential.close()
 
-    def _full(self, key: str) -> str:
-        return checked_key(self._prefix + checked_key(key))
+    def _delete(self, full: str) -> object:
+        blob = self._container.get_blob_client(full)
+        return blob.delete_blob(delete_snapshots="include")
 
     def _blob(self, key: str) -> BlobClient:
-        return self._container.get_blob_client(self._full(key))
+        return self._container.get_blob_client(self.full(key))
 
-    def _page(self, prefix: str, token: str | None) -> tuple[builtins.list[BlobProperties], str | None]:
-        pages: Any = self._container.list_blobs(prefix or None, include=["metadata"]).by_page(token)
-        return [*next(pages, ())], pages.continuation_token
+    def _page(self, prefix: str, after: str | None, token: str | None) -> tuple[Sequence[ObjectInfo], str | None]:
+        """Return a page that begins with the first key: Azure cannot start after one."""
+        pages: Any = self._container.list_blobs(self._prefix + prefix or None, include=["metadata"]).by_page(token)
+        infos = [
+            ObjectInfo(blob.name.removeprefix(self._prefix), blob.size, milliseconds(blob.last_modified))
+            for blob in next(pages, ())
+            # without the folders of an account with a hierarchical namespace
+            if (blob.metadata or {}).get("hdi_isfolder") != "true"
+        ]
+        return infos, pages.continuation_token
 
     def _batch_delete(self, names: builtins.list[str]) -> builtins.list[Any]:
         return [*self._container.delete_blobs(*names, delete_snapshots="include", raise_on_any_failure=False)]
 
-    def _commit(self, blob: BlobClient, key: str, parts: Iterable[Part], share: UploadShare) -> int:
-        upload_id = self._ids.uuid().hex()
-        upload = BlockUpload(blob, upload_id, self._options.concurrency, share, partial(self._write, key))
-        signed = {UPLOAD_ID: upload_id}
-        blocks, size = upload.stage(parts)
+    def _upload(self, key: str, parts: Iterable[Part], share: UploadShare) -> int:
+        """Stage the parts as blocks, then commit them.
+
+        All writers of a key share its uncommitted blocks. A block id begins with the mark of its upload, so uploads
+        never mix. Uncommitted blocks are not removed here, because that would create an object for a moment.
+        """
+        blob, mark, failed = self._blob(key), self.new_mark(), threading.Event()
+
+        def stage(number: int, part: Part) -> BlobBlock:
+            if number >= MAX_BLOCKS:
+                raise InvalidRequest("the object has more parts than Azure allows", limit=MAX_BLOCKS)
+            block_id, block = f"{mark}{number:06d}", bytes(part.data)
+            request = partial(blob.stage_block, block_id, block, length=len(block))
+            self.repeated_write(key, request, failed.is_set, len(block))
+            return BlobBlock(block_id)
+
+        blocks, size = send_all(map(as_bytes, parts), stage, share, failed, self.options.concurrency)
+        signed = {UPLOAD_ID: mark}
         condition: dict[str, Any] = {"match_condition": MatchConditions.IfMissing}
         try:
             # The commit point: before it there is no object, after it the complete object.
-            self._write(key, lambda: blob.commit_block_list(blocks, metadata=signed, **condition))
+            self.repeated_write(key, lambda: blob.commit_block_list(blocks, metadata=signed, **condition))
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):
                 raise StorageUnavailable(
@@ -247,7 +186,7 @@ class AzureStore:
         if another writer's object removed the blocks of this upload.
         """
         try:
-            properties = self._write(key, blob.get_blob_properties)
+            properties = self.repeated_write(key, blob.get_blob_properties)
         except ObjectNotFound:
             if isinstance(error, ObjectExists):
                 return False
@@ -274,42 +213,19 @@ class AzureStore:
             return blob.download_blob(range.start, len(range), max_concurrency=1, raw_response_hook=look).readall()
 
         try:
-            data = self._read(key, read)
-        except ValueError as error:  # raised by Microsoft's client for an answer without a range
-            raise self._other_range(key, range, None) from error
+            data = self.repeated_read(key, read)
+        except ValueError:  # raised by Microsoft's client for an answer without a range
+            content_ranges, data = [None], b""
         except RangeNotSatisfiable as error:
             raise beyond_end(key, range, None) from error
-        match = _CONTENT_RANGE.fullmatch(content_ranges[-1] or "") if content_ranges else None
-        expected = (range.start, min(range.stop, int(match[3])) - 1) if match else None
-        if not match or (int(match[1]), int(match[2])) != expected or len(data) != expected[1] + 1 - range.start:
-            raise self._other_range(key, range, content_ranges[-1] if content_ranges else None)
-        if range.start >= int(match[3]):
-            raise beyond_end(key, range, int(match[3]))  # azurite answers with no bytes
-        return data, int(match[3])
+        content_range = content_ranges[-1] if content_ranges else None
+        _, size = body_range(content_range, range, key, self.description, len(data))
+        if range.start >= size:
+            raise beyond_end(key, range, size)  # azurite answers with no bytes
+        return data, size
 
-    def _other_range(self, key: str, range: ByteRange, answered: str | None) -> CorruptData:
-        return CorruptData(
-            "the store answers another range than asked",
-            key=key,
-            store=self.description,
-            asked=f"{range.start}-{range.stop - 1}",
-            answered=answered or "the whole object",
-        )
-
-    def _write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
-        """Return the result of ``act``. Repeat it by the retry policy of writes, and translate its errors."""
-        return self._retries.write(key, lambda: self._typed(key, act), given_up, size)
-
-    def _read(self, key: str, act: Callable[[], A]) -> A:
-        """Do the same as `_write`, with the retry policy of reads."""
-        return self._retries.read(key, lambda: self._typed(key, act))
-
-    def _typed(self, key: str, act: Callable[[], A]) -> A:
+    def once(self, key: str, request: Callable[[], A]) -> A:
         try:
-            return act()
+            return request()
         except AzureError as error:
             raise translated(error, key, self.description) from error
-
-
-def _milliseconds(moment: Any) -> TimestampMs:
-    return TimestampMs(int(moment.timestamp() * 1000))

@@ -6,52 +6,35 @@ from typing import Any
 
 from azure.core import exceptions as azure
 
-from ..state.errors import (
-    AccessDenied,
-    InvalidRequest,
-    ObjectExists,
-    ObjectNotFound,
-    StorageFull,
-    StorageUnavailable,
-    Throttled,
-    TierstateError,
-)
-from .object_store import RangeNotSatisfiable
+from ..state.errors import AccessDenied, InvalidRequest, ObjectExists, StorageUnavailable, TierstateError
+from .answers import DAMAGED, EXISTS, MISSING, PAST_END, SILENT, THROTTLED, Meaning, meaning
 from .retry_policy import NotRepeatable
 
-_BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
-    "BlobNotFound": (ObjectNotFound, "no such object"),
-    "ResourceNotFound": (ObjectNotFound, "no such object"),
+BLOCKS_GONE = ("InvalidBlockList", "InvalidBlobOrBlock")
+"""Codes for a commit without its blocks. A write of an object removes all uncommitted blocks of that key."""
+_MEANINGS: dict[str | int, Meaning] = {
+    **dict.fromkeys(BLOCKS_GONE, (NotRepeatable, "the upload is gone: its blocks are not there")),
+    "BlobNotFound": MISSING,
+    "ResourceNotFound": MISSING,
     "ContainerNotFound": (InvalidRequest, "the container does not exist"),
     "ContainerBeingDeleted": (InvalidRequest, "the container is being deleted"),
     "ContainerDisabled": (InvalidRequest, "the container is disabled"),
-    "BlobAlreadyExists": (ObjectExists, "object exists"),
-    "ConditionNotMet": (ObjectExists, "object exists"),
-    "TargetConditionNotMet": (ObjectExists, "object exists"),
-    "PathAlreadyExists": (ObjectExists, "object exists"),
-    "InvalidRange": (RangeNotSatisfiable, "range begins past the end of the object"),
-    "ServerBusy": (Throttled, "the store asks to slow down"),
-    "OperationTimedOut": (StorageUnavailable, "the store does not answer"),
-    "Md5Mismatch": (StorageUnavailable, "the request was damaged on its way"),
-    "Crc64Mismatch": (StorageUnavailable, "the request was damaged on its way"),
+    "BlobAlreadyExists": EXISTS,
+    "ConditionNotMet": EXISTS,
+    "TargetConditionNotMet": EXISTS,
+    "PathAlreadyExists": EXISTS,
+    "InvalidRange": PAST_END,
+    "ServerBusy": THROTTLED,
+    "OperationTimedOut": SILENT,
+    "Md5Mismatch": DAMAGED,
+    "Crc64Mismatch": DAMAGED,
     "AccountIsDisabled": (AccessDenied, "the account is disabled"),
     "BlobArchived": (InvalidRequest, "the object is in the archive tier, where nobody reads it"),
     "LeaseIdMissing": (AccessDenied, "somebody's lease keeps the object"),
     "BlobImmutableDueToPolicy": (AccessDenied, "an immutability policy keeps the object"),
-}
-BLOCKS_GONE = ("InvalidBlockList", "InvalidBlobOrBlock")
-"""Codes for a commit without its blocks. A write of an object removes all uncommitted blocks of that key."""
-_BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
-    401: (AccessDenied, "the store refuses"),
-    403: (AccessDenied, "the store refuses"),
-    404: (ObjectNotFound, "no such object"),
-    408: (StorageUnavailable, "the store does not answer"),
+    404: MISSING,
     409: (ObjectExists, "another object has this key, or one that this key cannot stand beside"),
-    412: (ObjectExists, "object exists"),
-    416: (RangeNotSatisfiable, "range begins past the end of the object"),
-    429: (Throttled, "the store asks to slow down"),
-    503: (Throttled, "the store asks to slow down"),
-    507: (StorageFull, "the store has no room"),
+    **dict.fromkeys(range(200, 300), (StorageUnavailable, "the answer breaks off")),
 }
 
 
@@ -69,17 +52,7 @@ def translated(error: azure.AzureError, key: str, store: str) -> TierstateError:
 
 def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
     """Return the error of `state/errors.py` for an answer of the store."""
-    facts = {"key": key or None, "store": store, "code": code or None, "status": status or None}
-    facts["reason"] = reason or None
-    if code in BLOCKS_GONE:
-        return NotRepeatable("the upload is gone: its blocks are not there", **facts)
-    if entry := _BY_CODE.get(code) or _BY_STATUS.get(status):
-        return entry[0](entry[1], **facts)
-    if status >= 500:
-        return StorageUnavailable("the store failed", **facts)
-    if 200 <= status < 300:
-        return StorageUnavailable("the answer breaks off", **facts)
-    return InvalidRequest("the store rejects the request", **facts)
+    return meaning(_MEANINGS, code, status, reason, key, store)
 
 
 def _one_line(error: Exception) -> str:

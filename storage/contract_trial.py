@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import cast
 
 from ..state.errors import AccessDenied, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
 from .contract_evidence import Promise
@@ -43,7 +44,7 @@ class Trial:
         for number, promise in enumerate(promises):
             failure: TierstateError | None = None
             try:
-                promise.check(self.recorded, f"{self._prefix}{number:02d}/")
+                promise.check(cast(ObjectStore, self.recorded), f"{self._prefix}{number:02d}/")
             except TierstateError as error:
                 if _shows_nothing(error):
                     error.facts["promise"] = promise.name

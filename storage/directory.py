@@ -1,7 +1,7 @@
 """A folder as an object store: atomic and durable. It suits the demo, one machine, or NFS.
 
 An object is written to a hidden temporary folder, fsynced, and linked to its name. A hard link never replaces a file,
-so the file system itself provides put-if-absent. Then every folder above the object is fsynced, once per process.
+so the file system itself provides put-if-absent. Then every folder above the object is fsynced.
 A writer locks its unfinished file. The files of killed writers have no lock: opening the store removes them.
 The temporary folder also marks the store. If the mark is missing (a disk that is not mounted), operations raise
 StorageUnavailable instead of ObjectNotFound, and nothing is written below the mount point. The mark is
@@ -17,9 +17,7 @@ import fcntl
 import os
 import stat
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from ..state.errors import (
@@ -35,8 +33,9 @@ from ..state.objects import TEMPORARY_FOLDER, ObjectInfo, UnfinishedUpload, chec
 from ..state.offsets import ByteRange, TimestampMs
 from .direct_file import DirectFile
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, beyond_end, over_limit
-from .open_object import OpenObject
 
+AHEAD_BYTES = 8 * MIB
+"""Distance from the start of a read to the bytes that the kernel is asked to read ahead."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
@@ -53,8 +52,7 @@ class DirectoryStore:
             raise InvalidRequest("a store's folder is an absolute path", folder=folder)
         self._root = os.path.realpath(folder)
         self._temporary = os.path.join(self._root, TEMPORARY_FOLDER)
-        self._durable_folders: set[str] = set()
-        self._lock, self._marked = threading.Lock(), marked
+        self._marked = marked
         if not os.path.isdir(os.path.dirname(self._root)):
             raise InvalidRequest("the parent of the store's folder does not exist", folder=folder)
         if os.path.exists(self._root) and not os.path.isdir(self._root):
@@ -62,7 +60,7 @@ class DirectoryStore:
         if make:
             with self._typed("", writing=True):
                 os.makedirs(self._temporary, exist_ok=True)
-                _fsync_folder(os.path.dirname(self._root))
+                fsync_folder(os.path.dirname(self._root))
         if marked:
             self._remove_leftovers()
 
@@ -77,21 +75,8 @@ class DirectoryStore:
         path = self._path(checked_key(key))
         if os.path.lexists(path):
             raise self._taken(key, path)
-        size = 0
-        with self._typed(key, writing=True):
-            descriptor, temporary = self._new_file()
-        try:
-            file = DirectFile(descriptor)
-            for piece in pieces:  # only the store's errors are translated, not the iterator's
-                with self._typed(key, writing=True):
-                    size += file.write(piece)
-            with self._typed(key, writing=True):
-                file.sync()
+        with self._written(key, pieces) as (temporary, size):
             self._publish(key, temporary, path)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            os.close(descriptor)
         return size
 
     def get(self, key: str, limit: int | None = None) -> bytes:
@@ -116,10 +101,25 @@ class DirectoryStore:
                 position += len(piece)
                 yield piece
 
-    def opened(self, key: str) -> OpenObject:
-        """Open an object to read it window by window. Raises ObjectNotFound, Unavailable."""
-        descriptor, size = self._open(key)
-        return OpenObject(key, descriptor, size, partial(self._typed, key), partial(self._shrank, key))
+    def read_into(self, key: str, start: int, target: memoryview) -> int:
+        """Fill ``target`` from ``start`` on and return the number of bytes read, which is smaller at the object's end.
+
+        The kernel also reads later bytes ahead into the page cache. The file is not mapped, because reading a mapping
+        of a file that shrank kills the process. Raises ObjectNotFound, RangeNotSatisfiable, Unavailable.
+        """
+        with self._opened(key) as (descriptor, size):
+            if start >= size:
+                raise beyond_end(key, ByteRange(start, start + len(target)), size)
+            filled, size = 0, min(len(target), size - start)
+            while filled < size:
+                with self._typed(key):
+                    count = os.preadv(descriptor, [target[filled:size]], start + filled)
+                if not count:
+                    raise self._shrank(key)
+                filled += count
+            with self._typed(key):
+                os.posix_fadvise(descriptor, start + AHEAD_BYTES, size, os.POSIX_FADV_WILLNEED)
+        return filled
 
     def head(self, key: str) -> ObjectInfo:
         with self._typed(checked_key(key)):
@@ -142,7 +142,7 @@ class DirectoryStore:
             with self._typed(key), self._held(path):
                 os.unlink(path)
                 # If a power loss undid the delete, an orphan would remain that no fact names.
-                _fsync_folder(os.path.dirname(path))
+                fsync_folder(os.path.dirname(path))
         except ObjectNotFound:
             return
 
@@ -152,22 +152,11 @@ class DirectoryStore:
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         path = self._path(checked_key(key))
-        with self._typed(key, writing=True):
-            descriptor, temporary = self._new_file()
-        try:
-            with self._typed(key, writing=True):
-                file = DirectFile(descriptor)
-                file.write(data)
-                file.sync()
-            with self._typed(key), self._held(path):
-                if self.get(key) != previous:
-                    return False
-                os.replace(temporary, path)  # the new object exists from here on
-                _fsync_folder(os.path.dirname(path))
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            os.close(descriptor)
+        with self._written(key, (data,)) as (temporary, _), self._typed(key), self._held(path):
+            if self.get(key) != previous:
+                return False
+            os.replace(temporary, path)  # the new object exists from here on
+            fsync_folder(os.path.dirname(path))
         return True
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
@@ -218,6 +207,25 @@ class DirectoryStore:
             raise AccessDenied("a symbolic link leads out of the store's folder", key=key, store=self.description)
         return path
 
+    @contextlib.contextmanager
+    def _written(self, key: str, pieces: Iterable[Data]) -> Iterator[tuple[str, int]]:
+        """Write a hidden file, fsync it, and yield its path and size. It is locked until the end, and then removed."""
+        size = 0
+        with self._typed(key, writing=True):
+            descriptor, temporary = self._new_file()
+        try:
+            file = DirectFile(descriptor)
+            for piece in pieces:  # only the store's errors are translated, not the iterator's
+                with self._typed(key, writing=True):
+                    size += file.write(piece)
+            with self._typed(key, writing=True):
+                file.sync()
+            yield temporary, size
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            os.close(descriptor)
+
     def _new_file(self) -> tuple[int, str]:
         while True:
             descriptor, path = tempfile.mkstemp(dir=self._temporary)
@@ -251,8 +259,11 @@ class DirectoryStore:
         except ObjectExists as error:
             raise self._taken(key, path) from error
         with self._typed(key, writing=True):
-            _fsync_folder(folder)
-            self._make_folders_durable(folder)
+            while True:  # another process may have made a folder, and not have synced it yet
+                fsync_folder(folder)
+                if folder == self._root:
+                    break
+                folder = os.path.dirname(folder)
 
     def _make_folders(self, folder: str) -> None:
         """Create folders below the store's folder, but never that one: its disk may have been unmounted since."""
@@ -270,32 +281,16 @@ class DirectoryStore:
             "a key cannot lie above or below another object's key in a folder", key=key, store=self.description
         )
 
-    def _make_folders_durable(self, folder: str) -> None:
-        while folder != self._root:
-            with self._lock:
-                if folder in self._durable_folders:
-                    return
-            parent = os.path.dirname(folder)
-            _fsync_folder(parent)
-            with self._lock:
-                self._durable_folders.add(folder)
-            folder = parent
-
-    def _open(self, key: str) -> tuple[int, int]:
-        """Return an object's open descriptor, which the caller closes, and its size in bytes."""
-        with self._typed(checked_key(key)):
-            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
-            raise ObjectNotFound("no such object", key=key, store=self.description)
-        return descriptor, status.st_size
-
     @contextlib.contextmanager
     def _opened(self, key: str) -> Iterator[tuple[int, int]]:
-        descriptor, size = self._open(key)
+        """Yield an object's open descriptor and its size in bytes."""
+        with self._typed(checked_key(key)):
+            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
         try:
-            yield descriptor, size
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ObjectNotFound("no such object", key=key, store=self.description)
+            yield descriptor, status.st_size
         finally:
             os.close(descriptor)
 
@@ -376,7 +371,7 @@ def _info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, status.st_size, TimestampMs(status.st_mtime_ns // 1_000_000))
 
 
-def _fsync_folder(folder: str) -> None:
+def fsync_folder(folder: str | Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

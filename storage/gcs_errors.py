@@ -15,29 +15,9 @@ from google.api_core import exceptions as google
 from google.auth import exceptions as google_auth
 from google.cloud.storage import exceptions as google_storage
 
-from ..state.errors import (
-    AccessDenied,
-    InvalidRequest,
-    ObjectExists,
-    ObjectNotFound,
-    StorageFull,
-    StorageUnavailable,
-    Throttled,
-    TierstateError,
-)
-from .object_store import RangeNotSatisfiable
+from ..state.errors import AccessDenied, InvalidRequest, ObjectExists, StorageUnavailable, TierstateError
+from .answers import MISSING, THROTTLED, Meaning, meaning, one_line
 
-FOREIGN: tuple[type[Exception], ...] = (
-    google.GoogleAPIError,
-    google_auth.GoogleAuthError,
-    google_storage.InvalidResponse,
-    google_storage.DataCorruption,
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    HTTPException,
-    ConnectionError,
-    TimeoutError,
-)
 BROKEN_BODY: tuple[type[Exception], ...] = (
     requests.RequestException,
     urllib3.exceptions.HTTPError,
@@ -45,18 +25,14 @@ BROKEN_BODY: tuple[type[Exception], ...] = (
     ConnectionError,
     TimeoutError,
 )
-_BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
-    401: (AccessDenied, "the store refuses"),
-    403: (AccessDenied, "the store refuses"),
-    404: (ObjectNotFound, "no such object"),
-    408: (StorageUnavailable, "the store does not answer"),
-    409: (ObjectExists, "another writer has this key"),
-    412: (ObjectExists, "object exists"),
-    416: (RangeNotSatisfiable, "range begins past the end of the object"),
-    429: (Throttled, "the store asks to slow down"),
-    503: (Throttled, "the store asks to slow down"),
-    507: (StorageFull, "the store has no room"),
-}
+FOREIGN: tuple[type[Exception], ...] = (
+    google.GoogleAPIError,
+    google_auth.GoogleAuthError,
+    google_storage.InvalidResponse,
+    google_storage.DataCorruption,
+    *BROKEN_BODY,
+)
+_MEANINGS: dict[str | int, Meaning] = {404: MISSING, 409: (ObjectExists, "another writer has this key")}
 _THROTTLING = ("rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded")
 """Reasons in a 403 that mean throttling and not a missing permission."""
 NO_OBJECT = "No such object"
@@ -69,10 +45,10 @@ def translated(error: BaseException, key: str, store: str) -> TierstateError:
     """Return the error of `state/errors.py` for any error in `FOREIGN`."""
     if isinstance(error, google.GoogleAPICallError) and error.code is not None:
         reason = next((str(each.get("reason", "")) for each in error.errors if isinstance(each, dict)), "")
-        return answered(int(error.code), reason, _one_line(error), key, store)
+        return answered(int(error.code), reason, one_line(error), key, store)
     if isinstance(error, google_storage.InvalidResponse):
-        return answered(int(error.response.status_code), "", _one_line(error), key, store)
-    facts = {"key": key or None, "store": store, "reason": _one_line(error)}
+        return answered(int(error.response.status_code), "", one_line(error), key, store)
+    facts = {"key": key or None, "store": store, "reason": one_line(error)}
     if isinstance(error, _NO_CREDENTIALS) and not error.retryable:
         return AccessDenied("no credentials for the store", **facts)
     if isinstance(error, google_storage.DataCorruption):
@@ -89,17 +65,9 @@ def refused(answer: Any) -> Exception:
 
 def answered(status: int, code: str, reason: str, key: str, store: str) -> TierstateError:
     """Return the error for an answer of the store. ``code`` is Google's reason, such as ``rateLimitExceeded``."""
-    facts = {"key": key or None, "store": store, "code": code or None, "status": status, "reason": reason or None}
+    table = _MEANINGS
     if status == 403 and code in _THROTTLING:
-        return Throttled("the store asks to slow down", **facts)
+        table = {403: THROTTLED}
     if status == 404 and _NO_BUCKET in reason:
-        return InvalidRequest("the bucket does not exist", **facts)
-    if entry := _BY_STATUS.get(status):
-        return entry[0](entry[1], **facts)
-    if status >= 500:
-        return StorageUnavailable("the store failed", **facts)
-    return InvalidRequest("the store rejects the request", **facts)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+        table = {404: (InvalidRequest, "the bucket does not exist")}
+    return meaning(table, code, status, reason, key, store)

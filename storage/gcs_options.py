@@ -1,4 +1,4 @@
-"""Makes the client of Google Cloud Storage: its session and its credentials."""
+"""Makes the session of Google Cloud Storage's client, with its credentials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import google.auth
 from google.auth.credentials import AnonymousCredentials, Signing
 from google.auth.exceptions import DefaultCredentialsError
 from google.auth.transport.requests import AuthorizedSession, Request
-from google.cloud import storage
 from requests.adapters import HTTPAdapter
 
 from ..state.errors import AccessDenied
@@ -18,12 +17,6 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _CONNECTIONS = 32
 _anonymous: Any = AnonymousCredentials  # Google's classes have types, their constructors have none
 _session: Any = AuthorizedSession
-
-
-def gcs_client(options: StoreOptions, session: Any) -> Any:
-    # `gcs.py` reads bodies by this session: so both use one connection pool and the same credentials.
-    more = {"client_options": {"api_endpoint": options.endpoint}} if options.endpoint else {}
-    return storage.Client(project=None, credentials=session.credentials, _http=session, **more)
 
 
 def authorized_session(options: StoreOptions, store: str) -> Any:

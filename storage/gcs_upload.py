@@ -8,8 +8,8 @@ answer. A session without an object is invisible and costs nothing. Google remov
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ import google_crc32c
 from ..state.errors import StorageUnavailable
 from .crc32c import crc32c_text
 from .gcs_errors import FOREIGN, refused
-from .parts import Part, UploadShare
+from .parts import Part, UploadShare, as_bytes, send_all
 from .retry_policy import ABORT_SECONDS
 
 STEP = 256 * 1024
@@ -55,56 +55,43 @@ class ResumableUpload:
         self._store, self._share = store, share
         self._position = 0
         self._crc = 0
-        self._whole: Whole | None = None
-        self._failed = False
-
-    @property
-    def whole(self) -> Whole | None:
+        self.whole: Whole | None = None
         """Size and checksum of the object. None before the last part is sent: there can be no object yet."""
-        return self._whole
+        self._failed = threading.Event()
 
     def send(self, parts: Iterable[Part]) -> dict[str, Any]:
         """Send every part and return Google's description of the object. Any failure, also of the iterator, cancels the
         session. One part is in flight while the next one is made, if ``parts`` has shares for both.
         """
-        flight: Future[dict[str, Any] | None] | None = None
-        with ThreadPoolExecutor(1, thread_name_prefix="tierstate-part") as pool:
-            try:
-                for part in parts:
-                    if flight is not None:
-                        flight.result()
-                    flight = pool.submit(self._send, [bytes(part.data)], part.last)
-                    del part  # otherwise it is in memory twice
-                resource = flight.result() if flight is not None else None
-            except BaseException:  # also a closed generator or an interrupt
-                self._failed = True
-                if flight is not None:
-                    with suppress(BaseException):
-                        flight.result()
-                self._cancel()
-                raise
-        if resource is None:
-            raise StorageUnavailable("the store does not end the upload", store=self._store, position=self._position)
+        try:
+            answers, _ = send_all(map(as_bytes, parts), self._send, self._share, self._failed, threads=1)
+        except BaseException:  # also a closed generator or an interrupt
+            with suppress(*FOREIGN):  # the first error counts
+                self._transport.delete(self._url, timeout=ABORT_SECONDS / 2)  # for the connection and for the answer
+            raise
+        resource = answers[-1]
+        assert resource is not None  # only the last part has one
         return resource
 
-    def _send(self, held: list[bytes], last: bool) -> dict[str, Any] | None:
-        """Send the part in the list ``held``. Empty the list before the share, and so its memory, is given back."""
+    def _send(self, number: int, part: Part) -> dict[str, Any] | None:
+        if self._failed.is_set():
+            raise StorageUnavailable("an earlier part was not stored", store=self._store, position=self._position)
         try:
-            return self._sent(held[0], last)
-        finally:
-            held.clear()
-            self._share.give_back()
+            return self._sent(bytes(part.data), part.last)
+        except BaseException:
+            self._failed.set()
+            raise
 
     def _sent(self, part: bytes, last: bool) -> dict[str, Any] | None:
         """Send one part, by further requests while the store has stored only its beginning."""
         self._crc = google_crc32c.extend(self._crc, part)
         start, stop = self._position, self._position + len(part)
         if last:
-            self._whole = Whole(stop, crc32c_text(self._crc))
+            self.whole = Whole(stop, crc32c_text(self._crc))
         while True:
             answer = self._request(
                 lambda: self._put(part[self._position - start :], stop, last),
-                lambda: self._failed,
+                self._failed.is_set,
                 stop - self._position,
             )
             if answer.status_code != 308:
@@ -123,15 +110,11 @@ class ResumableUpload:
 
     def _put(self, rest: bytes, stop: int, last: bool) -> Any:
         headers = {"Content-Range": f"bytes {self._position}-{stop - 1}/{stop if last else '*'}"}
-        if last and self._whole is not None:
-            headers["x-goog-hash"] = f"crc32c={self._whole.crc32c}"
+        if last and self.whole is not None:
+            headers["x-goog-hash"] = f"crc32c={self.whole.crc32c}"
         answer = self._transport.put(
             self._url, data=rest, headers=headers, timeout=self._timeout, allow_redirects=False
         )
         if answer.status_code not in (200, 201, 308):
             raise refused(answer)
         return answer
-
-    def _cancel(self) -> None:
-        with suppress(*FOREIGN):  # the first error counts
-            self._transport.delete(self._url, timeout=ABORT_SECONDS / 2)  # applies to the connection and to the answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -22,8 +21,6 @@ The first four are writes and are counted. A test that raises at each number in 
 function is called before the operation takes effect. To simulate a lost answer, raise at the next operation.
 """
 
-PAGE_KEYS = 1000
-
 
 def no_faults(operation: str, key: str, writes: int) -> None:
     """Raise nothing: the store always works."""
@@ -37,7 +34,6 @@ class MemoryStore:
         self._faults = faults
         self._lock = threading.Lock()
         self._objects: dict[str, tuple[bytes, ObjectInfo]] = {}
-        self._keys: list[str] = []
         self._writes = 0
 
     @property
@@ -86,21 +82,18 @@ class MemoryStore:
         return replace(info, crc32c=google_crc32c.value(data))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        after = start_after
-        while True:
-            self._faults("list", prefix, self._writes)
-            page = self._page(prefix, after)
-            yield from page
-            if len(page) < PAGE_KEYS:
-                return
-            after = page[-1].key
+        self._faults("list", prefix, self._writes)
+        with self._lock:
+            infos = [info for key, (_, info) in self._objects.items() if key.startswith(prefix)]
+        yield from sorted((info for info in infos if info.key > (start_after or "")), key=lambda info: info.key)
 
     def drop_cached(self, key: str) -> None:
         """Do nothing: there is no cache."""
 
     def delete(self, key: str) -> None:
         self._write("delete", checked_key(key))
-        self._remove(key)
+        with self._lock:
+            self._objects.pop(key, None)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -135,12 +128,6 @@ class MemoryStore:
             if key in self._objects:
                 raise ObjectExists("object exists", key=key, store=self.description)
             self._objects[key] = (data, ObjectInfo(key, len(data), self._clock.now_ms()))
-            bisect.insort(self._keys, key)
-
-    def _remove(self, key: str) -> None:
-        with self._lock:
-            if self._objects.pop(key, None) is not None:
-                del self._keys[bisect.bisect_left(self._keys, key)]
 
     def _object(self, operation: str, key: str) -> tuple[bytes, ObjectInfo]:
         self._faults(operation, checked_key(key), self._writes)
@@ -149,11 +136,3 @@ class MemoryStore:
         if stored is None:
             raise ObjectNotFound("no such object", key=key, store=self.description)
         return stored
-
-    def _page(self, prefix: str, after: str | None) -> tuple[ObjectInfo, ...]:
-        with self._lock:
-            first = bisect.bisect_left(self._keys, prefix)
-            if after is not None:
-                first = max(first, bisect.bisect_right(self._keys, after))
-            keys = self._keys[first : first + PAGE_KEYS]
-            return tuple(self._objects[key][1] for key in keys if key.startswith(prefix))

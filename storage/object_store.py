@@ -11,11 +11,12 @@ After a write raised StorageUnavailable or Throttled, the object may exist. It i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from ..state.errors import InvalidRequest
 from ..state.objects import ObjectInfo, UnfinishedUpload
-from ..state.offsets import ByteRange
+from ..state.offsets import ByteRange, TimestampMs
 
 MIB = 1024 * 1024
 DEFAULT_PART_BYTES = 8 * MIB
@@ -116,6 +117,39 @@ class ObjectStore(ObjectReader, ObjectWriter, ObjectUploads, Protocol):
 
     def close(self) -> None:
         """Release all connections of the store. Idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDate:
+    """The time in an answer, and the monotonic time in seconds at which the answer arrived."""
+
+    at: TimestampMs
+    seen: float
+
+
+@runtime_checkable
+class ShowsDate(Protocol):
+    """A store that is accessed by HTTP. (A folder has no clock of its own.)"""
+
+    @property
+    def date(self) -> StoreDate | None:
+        """The date of the newest answer. None before the first answer."""
+        ...
+
+
+@runtime_checkable
+class SignsReads(Protocol):
+    """A store that can sign URLs. A folder cannot."""
+
+    def signed_url(self, key: str, seconds: float) -> str | None:
+        """Return a URL to GET this object for ``seconds`` without the store's credentials.
+
+        Its holder can read any range of the object, and nobody can revoke the URL. It contains bucket and key. It ends
+        earlier if Amazon's temporary credentials or Azure's delegation key expire: then the store answers 403.
+        Returns None if the credentials cannot sign (an emulator). Raises AccessDenied and StorageUnavailable, because
+        some clouds sign by a request.
+        """
         ...
 
 

@@ -6,7 +6,8 @@ different: it is part of every key, verbatim and without a ``/`` (`state/object_
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -20,6 +21,8 @@ from .options import StoreOptions
 
 DEFAULT = StoreOptions()
 
+_CLOUDS = {"s3": (".s3", "S3Store", ""), "gs": (".gcs", "GcsStore", "gcs"), "az": (".azure", "AzureStore", "azure")}
+"""Module and class of each scheme, and the extra that it needs."""
 _RIGHT = "file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
 
@@ -53,15 +56,8 @@ def open_store(
         case "s3" | "gs" | "az" if not parts.netloc:
             what = "container" if parts.scheme == "az" else "bucket"
             raise InvalidRequest(f"this store's URL names its {what}: {parts.scheme}://{what}/prefix", url=url)
-        case "s3":
-            # Imported here because importing boto3 takes half a second of CPU, and half of the callers do not use S3.
-            from .s3 import S3Store
-
-            return S3Store(parts.netloc, unquote(parts.path), options, clock, listener=listener)
-        case "gs":
-            return _google(parts.netloc, unquote(parts.path), options, clock, listener)
-        case "az":
-            return _azure(parts.netloc, unquote(parts.path), options, clock, listener)
+        case "s3" | "gs" | "az":
+            return _cloud(parts.scheme, options)(parts.netloc, unquote(parts.path), options, clock, listener=listener)
         case "memory" if not parts.netloc and not parts.path:
             return MemoryStore(clock)
         case "":
@@ -76,39 +72,26 @@ def _directory(url: str, host: str, path: str, make: bool) -> DirectoryStore:
     return DirectoryStore(Path(path), make=make)
 
 
-def _google(bucket: str, prefix: str, options: StoreOptions, clock: Clock, listener: Listener) -> ObjectStore:
-    _not_for_s3_only("gs", options)
-    if options.credentials is not None:
-        raise InvalidRequest(
-            "a gs:// store has no access key: it uses Google's application default credentials",
-            bucket=bucket,
-            variable="GOOGLE_APPLICATION_CREDENTIALS",
-        )
-    try:
-        from .gcs import GcsStore
-    except ImportError as error:
-        raise MissingExtra("gcs", "a gs:// store") from error
-    return GcsStore(bucket, prefix, options, clock, listener=listener)
+def _cloud(scheme: str, options: StoreOptions) -> Callable[..., ObjectStore]:
+    """Return the class of stores with this scheme. Imported here because importing boto3 takes half a second of CPU.
 
-
-def _azure(container: str, prefix: str, options: StoreOptions, clock: Clock, listener: Listener) -> ObjectStore:
-    _not_for_s3_only("az", options)
-    try:
-        from .azure import AzureStore
-        from .azure_options import CONNECTION_STRING
-    except ImportError as error:
-        raise MissingExtra("azure", "an az:// store") from error
-    # Credentials: the account's key, else the connection string in the environment, else Microsoft's own search.
-    text = os.environ.get(CONNECTION_STRING) if options.credentials is None else None
-    return AzureStore(container, prefix, options, clock, listener=listener, connection_string=text or None)
-
-
-def _not_for_s3_only(scheme: str, options: StoreOptions) -> None:
-    """Raise InvalidRequest for options that only S3 uses: a user must not believe that encryption is on."""
+    Raises InvalidRequest for options that only S3 uses: a user must not believe that encryption is on.
+    """
     s3_options = {
         "region": options.region is not None,
         "path_style": options.path_style is not None,
         "sse": options.sse != "none",
     }
-    if names := [name for name, is_set in s3_options.items() if is_set]:
+    if scheme != "s3" and (names := [name for name, is_set in s3_options.items() if is_set]):
         raise InvalidRequest(f"a {scheme}:// store has no {', '.join(names)}: only s3:// has")
+    if scheme == "gs" and options.credentials is not None:
+        raise InvalidRequest(
+            "a gs:// store has no access key: it uses Google's application default credentials",
+            variable="GOOGLE_APPLICATION_CREDENTIALS",
+        )
+    module, name, extra = _CLOUDS[scheme]
+    try:
+        store: Callable[..., ObjectStore] = getattr(import_module(module, __package__), name)
+    except ImportError as error:
+        raise MissingExtra(extra, f"a {scheme}:// store") from error
+    return store

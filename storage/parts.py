@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .object_store import Data
+
+A = TypeVar("A")
 
 MORE_PARTS = 2
 """Number of parts that all uploads of a store may have in addition to the parts that one upload may have."""
@@ -16,9 +20,9 @@ MORE_PARTS = 2
 
 @dataclass(slots=True)
 class Part:
-    """A part of an upload. Some stores must know with a part whether it is the ``last`` one."""
+    """A part of an upload. Some stores must know with a part whether it is the ``last`` one. `send_all` empties it."""
 
-    data: bytearray
+    data: bytes | bytearray
     last: bool
 
 
@@ -48,9 +52,7 @@ class PartShares:
         finally:
             with self._changed:
                 self._uploads -= 1
-                self._taken -= share.held
-                share.held = 0
-                self._changed.notify_all()
+            self._give_back(share, share.held)
 
     def _take(self, share: UploadShare) -> None:
         with self._changed:
@@ -68,10 +70,10 @@ class PartShares:
         own = max(1, min(self._each, self._most // max(1, self._uploads)))
         return next((share for share in self._line if share.held < own), None)
 
-    def _give_back(self, share: UploadShare) -> None:
+    def _give_back(self, share: UploadShare, count: int) -> None:
         with self._changed:
-            share.held -= 1
-            self._taken -= 1
+            share.held -= count
+            self._taken -= count
             self._changed.notify_all()
 
 
@@ -86,7 +88,7 @@ class UploadShare:
         self._shares._take(self)
 
     def give_back(self) -> None:
-        self._shares._give_back(self)
+        self._shares._give_back(self, 1)
 
 
 def parts_of(pieces: Iterable[Data], part_bytes: int, share: UploadShare) -> Iterator[Part]:
@@ -106,20 +108,59 @@ def parts_of(pieces: Iterable[Data], part_bytes: int, share: UploadShare) -> Ite
         filled += len(head)
         rest = rest[len(head) :] or _next_of(remaining)
         if filled == part_bytes and rest is not None:
-            full = [Part(part, last=False)]
-            del part
-            yield full.pop()  # no variable here keeps it while it is sent
+            full = Part(part, last=False)
+            del part  # otherwise this name keeps it until the next part is made
+            yield full
             share.take()
             part, filled = bytearray(part_bytes), 0
     del part[filled:]
     yield Part(part, last=True)
 
 
-def drained(begin: list[Part], rest: Iterable[Part]) -> Iterator[Part]:
-    """Yield the parts of ``begin``, which is emptied, then the parts of ``rest``."""
-    while begin:
-        yield begin.pop(0)
-    yield from rest
+def send_all(
+    parts: Iterable[Part],
+    send: Callable[[int, Part], A],
+    share: UploadShare,
+    failed: threading.Event,
+    threads: int,
+) -> tuple[list[A], int]:
+    """Call ``send`` with the number (from 0) of each part and the part. Return its results in order, and the sum of the
+    parts' bytes.
+
+    ``send`` runs on up to ``threads`` threads at a time. A failure, also of the iterator, sets ``failed``. No thread
+    remains when this returns or raises: a part that arrives after an abort would keep the upload alive.
+    """
+    size = 0
+    results: list[A] = []
+    waiting: deque[Future[A]] = deque()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="tierstate-part")
+    try:
+        for part in parts:
+            size += len(part.data)
+            waiting.append(pool.submit(_send, send, len(results) + len(waiting), part, share))
+            while waiting and waiting[0].done():
+                results.append(waiting.popleft().result())
+        results.extend(each.result() for each in waiting)
+    except BaseException:  # also an interrupt
+        failed.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return results, size
+
+
+def _send(send: Callable[[int, Part], A], number: int, part: Part, share: UploadShare) -> A:
+    try:
+        return send(number, part)
+    finally:
+        part.data = b""  # this frees the memory before the share is given back
+        share.give_back()
+
+
+def as_bytes(part: Part) -> Part:
+    """Return the part with immutable data, for clients that accept nothing else."""
+    part.data = bytes(part.data)
+    return part
 
 
 def _next_of(pieces: Iterator[Data]) -> memoryview | None:

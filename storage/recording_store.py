@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from ..state.objects import ObjectInfo, UnfinishedUpload
-from ..state.offsets import ByteRange
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectStore
+from ..state.objects import ObjectInfo
+from .object_store import DEFAULT_PART_BYTES, Data, ObjectStore
 
 PAGE_KEYS = 1000
 """Keys per page of a listing and per batch delete, in S3 and most other stores."""
+_ONE_REQUEST = ("get", "get_range", "stream_range", "head", "delete", "unfinished_uploads", "abort_upload")
 
 
 class RecordingStore:
-    """Thread-safe. ``written`` has the key of every attempted write. ``requests`` is about the number for S3."""
+    """Forwards all calls. Thread-safe. ``written`` has the key of every attempted write. ``requests`` is about the
+    number for S3."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -24,9 +26,10 @@ class RecordingStore:
         self.bytes_sent = 0
         self.requests = 0
 
-    @property
-    def description(self) -> str:
-        return self._store.description
+    def __getattr__(self, name: str) -> Any:
+        if name in _ONE_REQUEST:
+            self._asked(1)
+        return getattr(self._store, name)
 
     def put_if_absent(self, key: str, data: Data) -> None:
         self._wrote(key, 1, len(data))
@@ -47,35 +50,12 @@ class RecordingStore:
 
         return self._store.put_stream(key, counted(), part_bytes=part_bytes)
 
-    def get(self, key: str, limit: int | None = None) -> bytes:
-        self._asked(1)
-        return self._store.get(key, limit)
-
-    def get_range(self, key: str, range: ByteRange) -> bytes:
-        self._asked(1)
-        return self._store.get_range(key, range)
-
-    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        self._asked(1)
-        return self._store.stream_range(key, range, piece_bytes)
-
-    def head(self, key: str) -> ObjectInfo:
-        self._asked(1)
-        return self._store.head(key)
-
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         self._asked(1)
         for number, info in enumerate(self._store.list(prefix, start_after)):
             if number and number % PAGE_KEYS == 0:
                 self._asked(1)
             yield info
-
-    def drop_cached(self, key: str) -> None:
-        self._store.drop_cached(key)
-
-    def delete(self, key: str) -> None:
-        self._asked(1)
-        self._store.delete(key)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         batch = tuple(keys)
@@ -85,17 +65,6 @@ class RecordingStore:
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         self._wrote(key, 2, len(data))
         return self._store.replace_if_same(key, data, previous)
-
-    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        self._asked(1)
-        return self._store.unfinished_uploads(prefix)
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        self._asked(1)
-        self._store.abort_upload(upload)
-
-    def close(self) -> None:
-        """Do nothing: the code that opened the store closes it."""
 
     def _asked(self, requests: int) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
-from ..runtime.listener import Listener, RequestRepeated, StoreThrottled, WriteRepeated
+from ..runtime.listener import Event, Listener, RequestRepeated, StoreThrottled, WriteRepeated
 from ..state.errors import StorageUnavailable, Throttled
 
 A = TypeVar("A")
@@ -68,7 +68,7 @@ class RetryPolicy:
         ``size`` is the body's length in bytes. The listener is notified before the body is sent again, and may wait.
         """
         attempts = Attempts(self, key, None, given_up)
-        return _repeated(attempts, act, lambda: self._tell_repeated(key, size))
+        return _repeated(attempts, act, WriteRepeated(self.store, key, size) if size else None)
 
     def read(self, key: str, act: Callable[[], A]) -> A:
         return _repeated(self.reading(key), act)
@@ -80,10 +80,6 @@ class RetryPolicy:
         """Return the attempts of a read that arrives in pieces and reports its progress."""
         return Attempts(self, key, self.limits.request_timeout)
 
-    def _tell_repeated(self, key: str, size: int) -> None:
-        if size:
-            self.listener(WriteRepeated(self.store, key, size))
-
 
 class Attempts:
     """The attempts of one request, on one thread. ``within``: seconds for all attempts; None: the limits of a write."""
@@ -91,20 +87,20 @@ class Attempts:
     def __init__(
         self, policy: RetryPolicy, key: str, within: float | None, given_up: Callable[[], bool] = never
     ) -> None:
-        self._policy, self._key, self._within, self._given_up = policy, key, within, given_up
+        self.policy, self._key, self._within, self._given_up = policy, key, within, given_up
         self.progressed()
 
     def progressed(self) -> None:
         """Record that bytes arrived. Later failures count as failures of a new request."""
         self._failures = self._throttles = 0
         self._throttled_for = 0.0
-        self._began = self._policy.clock.monotonic()
+        self._began = self.policy.clock.monotonic()
 
     def failed(self, error: Throttled | StorageUnavailable) -> None:
         """Wait for the backoff; then the caller repeats the request. Raises ``error`` if the limits are reached."""
         if isinstance(error, NotRepeatable):
             raise error
-        policy, limits = self._policy, self._policy.limits
+        policy, limits = self.policy, self.policy.limits
         elapsed = policy.clock.monotonic() - self._began
         if isinstance(error, Throttled):
             self._throttles += 1
@@ -112,17 +108,16 @@ class Attempts:
             self._throttled_for += delay
             too_long = self._throttled_for > limits.throttle_timeout
             too_long |= self._within is not None and elapsed + delay > self._within
+            event: Event = StoreThrottled(policy.store, self._key, delay)
         else:
             self._failures += 1
             delay = delay_s(*_FAILED, self._failures, policy.ids.jitter())
             most = limits.request_timeout + self._throttled_for if self._within is None else self._within
             too_long = self._failures >= limits.max_attempts or elapsed + delay > most
+            event = RequestRepeated(policy.store, self._key, delay, str(error))
         if too_long:
             raise error
-        if isinstance(error, Throttled):
-            policy.listener(StoreThrottled(policy.store, self._key, delay))
-        else:
-            policy.listener(RequestRepeated(policy.store, self._key, delay, str(error)))
+        policy.listener(event)
         self._wait(delay, error)
 
     def _wait(self, seconds: float, error: Throttled | StorageUnavailable) -> None:
@@ -130,15 +125,16 @@ class Attempts:
         while not self._given_up():
             if seconds <= 0:
                 return
-            self._policy.clock.sleep(min(seconds, _STEP_SECONDS))
+            self.policy.clock.sleep(min(seconds, _STEP_SECONDS))
             seconds -= _STEP_SECONDS
         raise error
 
 
-def _repeated(attempts: Attempts, act: Callable[[], A], before_repeat: Callable[[], object] = lambda: None) -> A:
+def _repeated(attempts: Attempts, act: Callable[[], A], repeat: WriteRepeated | None = None) -> A:
     while True:
         try:
             return act()
         except (Throttled, StorageUnavailable) as error:
             attempts.failed(error)
-        before_repeat()
+        if repeat is not None:
+            attempts.policy.listener(repeat)

@@ -1,223 +1,228 @@
 """S3 and compatible stores, accessed with boto3. Credentials come from boto3's own chain unless they are configured.
 
 Every write carries ``If-None-Match: *``, or ``If-Match`` for a replacement; `tierstate certify` checks that the store
-obeys. Every write marks its object with a new id, which shows after a lost answer whether this write created it.
+obeys.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..runtime.clock import Clock, SystemClock
-from ..runtime.id_source import IdSource, RandomIds
-from ..runtime.listener import Listener, ignore
+from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
+
+from ..runtime.login_watch import LoginWatch
 from ..state.errors import (
+    AccessDenied,
     InvalidRequest,
     ObjectExists,
     ObjectNotFound,
     StorageUnavailable,
     Throttled,
+    TierstateError,
+    Unavailable,
 )
-from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
-from ..state.offsets import ByteRange, TimestampMs
+from ..state.objects import ObjectInfo, UnfinishedUpload
+from ..state.offsets import ByteRange
+from .answers import body_range, milliseconds
+from .cloud_store import CloudStore
 from .crc32c import crc32c_from, crc32c_text, extended
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, over_limit
-from .options import StoreOptions
-from .parts import drained, parts_of
+from .object_store import MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
+from .options import MIN_PART_BYTES
+from .parts import Part, UploadShare
 from .s3_body import SentBody, arriving
-from .s3_errors import answered
-from .s3_options import part_size, write_arguments
-from .s3_requests import MARKER, S3Requests
-from .s3_upload import MultipartUpload, abort, unfinished
-from .store_date import StoreDate
+from .s3_errors import KEY_REFUSED, answered, translated
+from .s3_options import StoreKeys, s3_client
+from .s3_upload import MARKER, MultipartUpload, abort, unfinished
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
-    from mypy_boto3_s3.type_defs import (
-        DeleteObjectsOutputTypeDef,
-        GetObjectOutputTypeDef,
-        HeadObjectOutputTypeDef,
-        ListObjectsV2OutputTypeDef,
-    )
+    from mypy_boto3_s3 import S3Client
 
+A = TypeVar("A")
 _BATCH = 1000
 
 
-class S3Store:
-    """The objects of one bucket below one prefix. The store puts a ``/`` between the prefix (``a/b``) and a key."""
+class S3Store(CloudStore):
+    scheme = "s3"
+    one_request_bytes = sys.maxsize  # any single part
 
-    def __init__(
-        self,
-        bucket: str,
-        prefix: str = "",
-        options: StoreOptions | None = None,
-        clock: Clock | None = None,
-        ids: IdSource | None = None,
-        listener: Listener = ignore,
-    ) -> None:
-        if not bucket:
-            raise InvalidRequest("an S3 store has a bucket", example="s3://bucket/prefix")
-        self._bucket = bucket
-        self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
-        self._options = options or StoreOptions()
-        self._clock = clock or SystemClock()
-        self._requests = S3Requests(bucket, self.description, self._options, self._clock, ids or RandomIds(), listener)
-        self._client = self._requests.client
-
-    @property
-    def description(self) -> str:
-        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
-
-    @property
-    def date(self) -> StoreDate | None:
-        return self._requests.dates.newest
+    def _connect(self) -> None:
+        try:
+            self._keys = StoreKeys(self.options, self.clock)
+            self.client: S3Client = s3_client(self.options, self._keys)
+        except (BotoCoreError, ValueError) as error:
+            raise InvalidRequest("the S3 client cannot be built", store=self.description, reason=error) from error
+        self.write_arguments: dict[str, Any] = {}
+        """Arguments of every request that creates an object."""
+        if self.options.sse != "none":
+            self.write_arguments["ServerSideEncryption"] = self.options.sse
+        if self.options.sse_kms_key_id is not None:
+            self.write_arguments["SSEKMSKeyId"] = self.options.sse_kms_key_id
+        self.checksum_type: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
+        """Arguments that request a checksum over all bytes of large objects. Empty if the store refuses them."""
+        self._logins = LoginWatch("store", self._listener)
+        self.client.meta.events.register("after-call.s3", self._after_call)
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(extended(0, data))
-        try:
-            self._requests.write(
-                key, lambda: self._put(full, data, checksum, marker, IfNoneMatch="*"), size=memoryview(data).nbytes
-            )
-        except ObjectExists:
-            if not self._requests.made_by(marker, key, full):
-                raise
-
-    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
-        full = self._full(key)
-        size = part_size(self._options, part_bytes)
-        with self._requests.shares.upload() as share:
-            parts = parts_of(pieces, size, share)
-            first = next(parts)
-            if first.last:
-                self.put_if_absent(key, first.data)
-                return len(first.data)
-            begin = [first]
-            del first  # the upload owns it
-            return MultipartUpload(self._requests, key, full, share).send(drained(begin, parts))
+        self._put(key, data, {"IfNoneMatch": "*"})
 
     def get(self, key: str, limit: int | None = None) -> bytes:
-        return self._whole(key, self._full(key), limit)[0]
-
-    def get_range(self, key: str, range: ByteRange) -> bytes:
-        return b"".join(self.stream_range(key, range))
+        return self._whole(key, limit)[0]
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        full = self._full(key)
-        body, stop, etag = self._requests.retries.read(key, lambda: self._requests.open_range(key, full, range, None))
-        yield from self._continued(key, full, body, ByteRange(range.start, stop), etag, piece_bytes)
+        body, stop, etag = self._retries.read(key, lambda: self._open_range(key, range))
+        yield from self._continued(key, body, ByteRange(range.start, stop), etag, piece_bytes)
 
     def head(self, key: str) -> ObjectInfo:
-        full = self._full(key)
-
-        def look() -> HeadObjectOutputTypeDef:
-            return self._client.head_object(Bucket=self._bucket, Key=full, ChecksumMode="ENABLED")
-
+        look = partial(self.client.head_object, Bucket=self.bucket, Key=self.full(key), ChecksumMode="ENABLED")
         try:
-            answer = self._requests.read(key, look)
+            answer = self.repeated_read(key, look)
         except ObjectNotFound:
-            if self._requests.is_missing(key, full):
+            if self._is_missing(key):
                 raise
-            answer = self._requests.read(key, look)
-        modified_at = TimestampMs(int(answer["LastModified"].timestamp() * 1000))
+            answer = self.repeated_read(key, look)
         # a checksum of another type covers the parts' checksums, or is unknown
         checksum = answer.get("ChecksumCRC32C") if answer.get("ChecksumType") == "FULL_OBJECT" else None
-        return ObjectInfo(key, answer["ContentLength"], modified_at, crc32c_from(checksum))
-
-    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        after: dict[str, Any] = {"StartAfter": self._prefix + start_after} if start_after is not None else {}
-
-        def request() -> ListObjectsV2OutputTypeDef:
-            return self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + prefix, **after)
-
-        while True:
-            page = self._requests.read("", request)
-            for entry in page.get("Contents", ()):
-                key = entry["Key"].removeprefix(self._prefix)
-                yield ObjectInfo(key, entry["Size"], TimestampMs(int(entry["LastModified"].timestamp() * 1000)))
-            if not page.get("IsTruncated"):
-                return
-            after = {"ContinuationToken": page["NextContinuationToken"]}
-
-    def drop_cached(self, key: str) -> None:
-        """Do nothing: this host caches no objects of the store."""
-
-    def delete(self, key: str) -> None:
-        full = self._full(key)
-        with suppress(ObjectNotFound):
-            self._requests.write(key, lambda: self._client.delete_object(Bucket=self._bucket, Key=full))
+        return ObjectInfo(key, answer["ContentLength"], milliseconds(answer["LastModified"]), crc32c_from(checksum))
 
     def delete_many(self, keys: Iterable[str]) -> None:
         remaining = iter(keys)
         while batch := tuple(itertools.islice(remaining, _BATCH)):
-            objects = tuple({"Key": self._full(key)} for key in batch)
-            self._requests.write("", partial(self._delete_batch, objects))
+            objects = tuple({"Key": self.full(key)} for key in batch)
+            self._retries.write("", partial(self._delete_batch, objects))
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
-        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32c_text(extended(0, data))
-        content, etag = self._whole(key, full)
+        content, etag = self._whole(key)
         if content != previous:
             return False
         try:
-            self._requests.write(key, lambda: self._put(full, data, checksum, marker, IfMatch=etag))
+            self._put(key, data, {"IfMatch": etag})
         except ObjectExists:  # S3's error for a condition that does not hold
-            return self._requests.made_by(marker, key, full)
+            return False
         return True
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        return unfinished(self._requests, self._prefix + prefix, prefix)
+        return unfinished(self, self._prefix, prefix)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        abort(self._requests, upload.key, self._full(upload.key), upload.upload_id)
+        abort(self, upload.key, upload.upload_id)
 
     def signed_url(self, key: str, seconds: float) -> str:
-        parameters = {"Bucket": self._bucket, "Key": self._full(key)}
-
-        def sign() -> str:
-            return str(self._client.generate_presigned_url("get_object", Params=parameters, ExpiresIn=int(seconds)))
-
-        return self._requests.once(key, sign)
+        parameters = {"Bucket": self.bucket, "Key": self.full(key)}
+        sign = partial(self.client.generate_presigned_url, "get_object", Params=parameters, ExpiresIn=int(seconds))
+        return str(self.once(key, sign))
 
     def close(self) -> None:
-        self._client.close()
+        self.client.close()
 
-    def _full(self, key: str) -> str:
-        return checked_key(self._prefix + checked_key(key))
+    def once(self, key: str, request: Callable[[], A]) -> A:
+        """Send a request once. If the store refuses its access key and there is a new key, send it once more."""
+        try:
+            try:
+                answer = request()
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") not in KEY_REFUSED or not self._keys.renew():
+                    raise
+                answer = request()
+            self._logins.accepted(self.description, self._keys.signed_with)
+            return answer
+        except (BotoCoreError, ClientError, HTTPError) as error:
+            failure = translated(error, key, self.description)
+            raise (self._refused(failure) if isinstance(failure, AccessDenied) else failure) from error
 
-    def _put(self, full: str, data: Data, checksum: str, marker: str, **condition: str) -> None:
-        self._client.put_object(
-            Bucket=self._bucket,
-            Key=full,
-            Body=cast(Any, SentBody(data)),
-            ChecksumCRC32C=checksum,
-            Metadata={MARKER: marker},
-            **cast(Any, {**condition, **write_arguments(self._options)}),
-        )
+    def repeated_abort(self, key: str, request: Callable[[], A]) -> A:
+        """Do the same as `once`, with the short retry policy of aborts."""
+        return self._retries.abort(key, lambda: self.once(key, request))
 
-    def _whole(self, key: str, full: str, limit: int | None = None) -> tuple[bytes, str]:
+    def made_by(self, mark: str, key: str) -> bool:
+        """Return whether the write with this mark created the object. False also if its metadata cannot be read.
+
+        Raises Unavailable if the store does not answer.
+        """
+        full = self.full(key)
+        try:
+            answer = self.repeated_write(key, lambda: self.client.head_object(Bucket=self.bucket, Key=full))
+        except Unavailable:
+            raise
+        except TierstateError:
+            return False
+        return answer.get("Metadata", {}).get(MARKER) == mark
+
+    def _refused(self, failure: AccessDenied) -> AccessDenied:
+        """Return the error with the id of the access key. If the store refuses the key itself, notify the listener."""
+        access_key, code = self._keys.signed_with, failure.facts.get("code")
+        if code in KEY_REFUSED - {"403"}:
+            self._logins.refused(self.description, access_key, "S3 key", str(code))
+        return AccessDenied(failure.message, **failure.facts, access_key=access_key or None)
+
+    def _after_call(self, parsed: Mapping[str, Any], **_: object) -> None:
+        self.hear_date(parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
+
+    def _part_size(self, size: int) -> int:
+        return max(size, MIN_PART_BYTES)
+
+    def _upload(self, key: str, parts: Iterable[Part], share: UploadShare) -> int:
+        return MultipartUpload(self, key, share).send(parts)
+
+    def _put(self, key: str, data: Data, condition: dict[str, str]) -> None:
+        """Put an object under a condition. Raises ObjectExists if the condition does not hold."""
+        full, mark, checksum = self.full(key), self.new_mark(), crc32c_text(extended(0, data))
+
+        def request() -> None:
+            self.client.put_object(
+                Bucket=self.bucket,
+                Key=full,
+                Body=cast(Any, SentBody(data)),
+                ChecksumCRC32C=checksum,
+                Metadata={MARKER: mark},
+                **cast(Any, {**condition, **self.write_arguments}),
+            )
+
+        try:
+            self.repeated_write(key, request, size=memoryview(data).nbytes)
+        except ObjectExists:
+            if not self.made_by(mark, key):
+                raise
+
+    def _whole(self, key: str, limit: int | None = None) -> tuple[bytes, str]:
         """Return the object and its ETag."""
-
-        def request() -> GetObjectOutputTypeDef:
-            return self._client.get_object(Bucket=self._bucket, Key=full)
-
-        answer = self._requests.read(key, request)
+        full = self.full(key)
+        answer = self.repeated_read(key, lambda: self.client.get_object(Bucket=self.bucket, Key=full))
         body, size, etag = answer["Body"], answer["ContentLength"], answer["ETag"]
         if limit is not None and size > limit:
             body.close()
             raise over_limit(key, size, limit)
-        return b"".join(self._continued(key, full, body, ByteRange(0, size), etag)) if size else b"", etag
+        return b"".join(self._continued(key, body, ByteRange(0, size), etag)) if size else b"", etag
+
+    def _open_range(self, key: str, range: ByteRange, etag: str | None = None) -> tuple[StreamingBody, int, str]:
+        """Return (body, its stop position in the object, ETag). With ``etag``, the object must still have that ETag."""
+        where: Any = {"Bucket": self.bucket, "Key": self.full(key), "Range": f"bytes={range.start}-{range.stop - 1}"}
+        if etag is not None:
+            where["IfMatch"] = etag
+        try:
+            answer = self.once(key, lambda: self.client.get_object(**where))
+        except RangeNotSatisfiable as error:
+            raise beyond_end(key, range, None) from error
+        try:
+            stop, _ = body_range(answer.get("ContentRange"), range, key, self.description)
+        except TierstateError:
+            answer["Body"].close()
+            raise
+        return answer["Body"], stop, answer["ETag"]
 
     def _continued(
-        self, key: str, full: str, body: StreamingBody, range: ByteRange, etag: str, piece_bytes: int = MIB
+        self, key: str, body: StreamingBody, range: ByteRange, etag: str, piece_bytes: int = MIB
     ) -> Iterator[bytes]:
         """Yield the bytes of a range whose first body is open. If a body breaks off, request the rest of the range."""
-        attempts = self._requests.retries.reading(key)
+        attempts = self._retries.reading(key)
         position, failed_at = range.start, range.start
         while True:
-            for piece in arriving(body, range.stop - position, piece_bytes, self._clock, self._options.request_timeout):
+            for piece in arriving(body, range.stop - position, piece_bytes, self.clock, self.options.request_timeout):
                 position += len(piece)
                 yield piece
             if position >= range.stop:
@@ -225,14 +230,11 @@ class S3Store:
             if position - failed_at >= MIB:
                 attempts.progressed()
             failed_at = position
-            failure: StorageUnavailable | Throttled = StorageUnavailable(
-                "the body breaks off", key=key, store=self.description, position=position
-            )
+            failure: StorageUnavailable | Throttled = self.broken_body(key, position)
             while True:
                 attempts.failed(failure)
                 try:
-                    rest = ByteRange(position, range.stop)
-                    body, _, _ = self._requests.open_range(key, full, rest, etag)
+                    body, _, _ = self._open_range(key, ByteRange(position, range.stop), etag)
                     break
                 except ObjectExists as error:  # S3's error for a condition that does not hold
                     raise StorageUnavailable(
@@ -241,11 +243,37 @@ class S3Store:
                 except (StorageUnavailable, Throttled) as error:
                     failure = error
 
-    def _delete_batch(self, whole: Sequence[dict[str, str]]) -> None:
-        def request() -> DeleteObjectsOutputTypeDef:
-            return self._client.delete_objects(Bucket=self._bucket, Delete=cast(Any, {"Objects": whole, "Quiet": True}))
+    def _is_missing(self, key: str) -> bool:
+        """Return whether the object is missing, checked by a GET. A 404 of a HEAD has no body, so that it may also mean
+        a missing bucket or, in some stores, an unknown access key. In these cases, raises the error for them.
+        """
+        try:
+            body, _, _ = self._retries.read(key, lambda: self._open_range(key, ByteRange(0, 1)))
+        except (ObjectNotFound, RangeNotSatisfiable):
+            return True
+        body.close()
+        return False
 
-        for failure in self._requests.once("", request).get("Errors", ()):
+    def _page(self, prefix: str, after: str | None, token: str | None) -> tuple[Sequence[ObjectInfo], str | None]:
+        place: Any = {"Bucket": self.bucket, "Prefix": self._prefix + prefix}
+        if token is not None:
+            place["ContinuationToken"] = token
+        elif after is not None:
+            place["StartAfter"] = self._prefix + after
+        page = self.client.list_objects_v2(**place)
+        infos = [
+            ObjectInfo(entry["Key"].removeprefix(self._prefix), entry["Size"], milliseconds(entry["LastModified"]))
+            for entry in page.get("Contents", ())
+        ]
+        return infos, page.get("NextContinuationToken") if page.get("IsTruncated") else None
+
+    def _delete(self, full: str) -> object:
+        return self.client.delete_object(Bucket=self.bucket, Key=full)
+
+    def _delete_batch(self, whole: Sequence[dict[str, str]]) -> None:
+        delete: Any = {"Objects": whole, "Quiet": True}
+        request = partial(self.client.delete_objects, Bucket=self.bucket, Delete=delete)
+        for failure in self.once("", request).get("Errors", ()):
             code, key = failure.get("Code", ""), failure.get("Key", "").removeprefix(self._prefix)
             if code != "NoSuchKey":
                 raise answered(code, 0, failure.get("Message", ""), key, self.description)

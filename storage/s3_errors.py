@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from botocore import exceptions as boto
 
-from ..state.errors import (
-    AccessDenied,
-    InvalidRequest,
-    ObjectExists,
-    ObjectNotFound,
-    StorageFull,
-    StorageUnavailable,
-    Throttled,
-    TierstateError,
-)
-from .object_store import RangeNotSatisfiable
+from ..state.errors import AccessDenied, InvalidRequest, StorageUnavailable, TierstateError
+from .answers import DAMAGED, EXISTS, FULL, MISSING, PAST_END, REFUSED, SILENT, THROTTLED, Meaning, meaning, one_line
 from .retry_policy import NotRepeatable
 
 
@@ -26,35 +17,30 @@ class UploadGone(NotRepeatable):
     """The error for a multipart upload that was already completed or aborted, by tierstate or by another client."""
 
 
-_BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
-    "NoSuchKey": (ObjectNotFound, "no such object"),
-    "NotFound": (ObjectNotFound, "no such object"),
-    "404": (ObjectNotFound, "no such object"),
+_RACED: Meaning = StorageUnavailable, "another writer is at this key"
+_MEANINGS: dict[str | int, Meaning] = {
+    "NoSuchKey": MISSING,
+    "NotFound": MISSING,
+    "404": MISSING,
     "NoSuchBucket": (InvalidRequest, "the bucket does not exist"),
     "NoSuchUpload": (UploadGone, "the upload is gone: somebody else aborted it"),
-    "InvalidRange": (RangeNotSatisfiable, "range begins past the end of the object"),
-    "PreconditionFailed": (ObjectExists, "object exists"),
-    "ConditionalRequestConflict": (StorageUnavailable, "another writer is at this key"),
-    "OperationAborted": (StorageUnavailable, "another writer is at this key"),
-    "XAdminUserNotFound": (AccessDenied, "the store refuses"),
-    "SlowDown": (Throttled, "the store asks to slow down"),
-    "RequestLimitExceeded": (Throttled, "the store asks to slow down"),
-    "TooManyRequests": (Throttled, "the store asks to slow down"),
-    "RequestTimeout": (StorageUnavailable, "the store does not answer"),
-    "XMinioStorageFull": (StorageFull, "the store has no room"),
-    "QuotaExceeded": (StorageFull, "the store has no room"),
-    "XAmzContentSHA256Mismatch": (StorageUnavailable, "the request was damaged on its way"),
-    "BadDigest": (StorageUnavailable, "the request was damaged on its way"),
-}
-_BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
-    401: (AccessDenied, "the store refuses"),
-    403: (AccessDenied, "the store refuses"),
+    "InvalidRange": PAST_END,
+    "PreconditionFailed": EXISTS,
+    "ConditionalRequestConflict": _RACED,
+    "OperationAborted": _RACED,
+    "XAdminUserNotFound": REFUSED,
+    "SlowDown": THROTTLED,
+    "RequestLimitExceeded": THROTTLED,
+    "TooManyRequests": THROTTLED,
+    "RequestTimeout": SILENT,
+    "XMinioStorageFull": FULL,
+    "QuotaExceeded": FULL,
+    "XAmzContentSHA256Mismatch": DAMAGED,
+    "BadDigest": DAMAGED,
+    "ServiceUnavailable": THROTTLED,
+    "InternalError": (StorageUnavailable, "the store failed"),
+    "AccessDenied": REFUSED,
     409: (InvalidRequest, "a key cannot lie above or below another object's key in this store"),
-    412: (ObjectExists, "object exists"),
-    416: (RangeNotSatisfiable, "range begins past the end of the object"),
-    429: (Throttled, "the store asks to slow down"),
-    503: (Throttled, "the store asks to slow down"),
-    507: (StorageFull, "the store has no room"),
 }
 KEY_REFUSED = {
     "InvalidAccessKeyId",
@@ -89,7 +75,7 @@ def translated(error: Exception, key: str, store: str) -> TierstateError:
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         details = error.response.get("Error", {})
         return answered(str(details.get("Code", "")), status, str(details.get("Message", "")), key, store)
-    facts = {"key": key or None, "store": store, "reason": _one_line(error)}
+    facts = {"key": key or None, "store": store, "reason": one_line(error)}
     if isinstance(error, _NO_CREDENTIALS):
         return AccessDenied("no credentials for the store", **facts)
     if isinstance(error, _WRONG_CALL):
@@ -99,17 +85,5 @@ def translated(error: Exception, key: str, store: str) -> TierstateError:
 
 def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
     """Return the error of `state/errors.py` for an answer of the store."""
-    facts = {"key": key or None, "store": store, "code": code, "status": status or None, "reason": reason or None}
-    if code.startswith("Throttl"):
-        return Throttled("the store asks to slow down", **facts)
-    if entry := _BY_CODE.get(code) or _BY_STATUS.get(status):
-        return entry[0](entry[1], **facts)
-    if status >= 500 or code in ("InternalError", "ServiceUnavailable"):
-        return StorageUnavailable("the store failed", **facts)
-    if code == "AccessDenied":
-        return AccessDenied("the store refuses", **facts)
-    return InvalidRequest("the store rejects the request", **facts)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    table = _MEANINGS | {code: THROTTLED} if code.startswith("Throttl") else _MEANINGS
+    return meaning(table, code, status, reason, key, store)

@@ -14,24 +14,10 @@ from botocore.loaders import Loader, create_loader
 
 from ..runtime import live_secret
 from ..runtime.clock import Clock
-from .object_store import DEFAULT_PART_BYTES
-from .options import MIN_PART_BYTES, StoreOptions
+from .options import StoreOptions
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-
-def write_arguments(options: StoreOptions) -> dict[str, str]:
-    """Return the arguments of every request that creates an object."""
-    if options.sse == "none":
-        return {}
-    key = {"SSEKMSKeyId": options.sse_kms_key_id} if options.sse_kms_key_id is not None else {}
-    return {"ServerSideEncryption": options.sse, **key}
-
-
-def part_size(options: StoreOptions, size: int) -> int:
-    """Return the part size in bytes. `DEFAULT_PART_BYTES` as ``size`` means the size in the options."""
-    return options.part_bytes if size == DEFAULT_PART_BYTES else max(size, MIN_PART_BYTES)
 
 
 class StoreKeys(Credentials):

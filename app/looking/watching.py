@@ -15,7 +15,7 @@ from ...runtime.settings import Settings
 from ...runtime.units import counted
 from ...state.errors import Unavailable
 from ...state.view import TierView
-from ...storage.store_watch import StoreWatch
+from ...storage.probe import StoreWatch
 
 if TYPE_CHECKING:
     from ...broker.rights_watch import RightsWatch

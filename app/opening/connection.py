@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...follower.view_identity import ViewIdentity
     from ...storage.object_store import ObjectStore
     from ...storage.options import StoreOptions
-    from ...storage.segment.keyring_file import KeyRingFile
+    from ...storage.segment.keyring import KeyRingFile
     from .growing_view import GrowingView
 
 SILENCE_S = 20.0
@@ -177,7 +177,7 @@ class Connection(Opened):
         ring = self.settings.encryption.keyring
         if not ring:
             return None
-        from ...storage.segment.keyring_file import KeyRingFile
+        from ...storage.segment.keyring import KeyRingFile
 
         return KeyRingFile(ring, self.listener)
 

@@ -78,7 +78,7 @@ class Access:
         """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
         if self.keyring is None:
             return None
-        from ...storage.segment.keyring_file import KeyRingFile
+        from ...storage.segment.keyring import KeyRingFile
 
         return KeyRingFile(self.keyring, ignore)
 

@@ -17,7 +17,7 @@ from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.retention import TopicConfig
 from ...state.segment import RemoteSegment
 from ...storage.segment.encryption import KeyUnwrapper
-from ...storage.segment.keyring_file import KeyRingFile
+from ...storage.segment.keyring import KeyRingFile
 from ...storage.segment.log_chunks import ObjectReads
 from ...storage.segment.manifest import IndexKind
 from ...storage.segment.reader import SegmentReader

@@ -30,10 +30,9 @@ from ...state.partition_view import PartitionView
 from ...state.routing import Isolation, Tier
 from ...state.segment import RemoteSegment
 from ...state.view import TierView
-from ...storage.object_store import MIB, ObjectReader
+from ...storage.object_store import MIB, ObjectReader, SignsReads
 from ...storage.segment.encryption import KeyUnwrapper, open_data_key
 from ...storage.segment.reader import read_manifest
-from ...storage.signed_urls import SignsReads
 from ..opening.connection import Connection
 from .reader_leases import Ranges, end_leases, take_leases
 

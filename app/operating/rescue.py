@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ...state.ids import TopicIdPartition
 from ...state.offsets import Offset
 from ...state.segment import RemoteSegment
 from ...state.view import TierView
+from ...storage.directory import fsync_folder
 from ...storage.object_store import ObjectReader
 from ...storage.segment.encryption import KeyUnwrapper
 from ...storage.segment.reader import SegmentReader
@@ -114,11 +114,7 @@ def take_away(segment: LeadingSegment) -> None:
     """Remove the segment's files and sync the folder, so that no segment is removed before the segment below it."""
     for file in _files(segment.path):
         file.unlink()
-    folder = os.open(segment.path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    fsync_folder(segment.path.parent)
 
 
 def _files(log: Path) -> Sequence[Path]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tierstate.sandbox.artifacts import Jars, cached, sums_of
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import Jars, cached, find_java, sums_of
 
 HERE = Path(__file__).parent
 RELEASE = "0.12.0"

@@ -75,16 +75,6 @@ class ChunkIndex:
             )
 
     @classmethod
-    def of_fixed(cls, chunk_bytes: int, file_bytes: int, stored: int, stored_last: int) -> ChunkIndex:
-        return cls(chunk_bytes, file_bytes, (stored, stored_last), fixed=True)
-
-    @classmethod
-    def of_plain(cls, chunk_bytes: int, file_bytes: int) -> ChunkIndex:
-        """Return the index of a log that is stored as it is."""
-        last = file_bytes - max(0, -(-file_bytes // chunk_bytes) - 1) * chunk_bytes
-        return cls.of_fixed(chunk_bytes, file_bytes, chunk_bytes, last)
-
-    @classmethod
     def of_variable(cls, chunk_bytes: int, file_bytes: int, stored_sizes: Sequence[int]) -> ChunkIndex:
         return cls(chunk_bytes, file_bytes, tuple(stored_sizes) or (0,), fixed=False)
 
@@ -95,9 +85,8 @@ class ChunkIndex:
     @property
     def is_plain(self) -> bool:
         """True if every stored chunk is as long as its plain bytes."""
-        if self.fixed:
-            return self.stored_sizes == ChunkIndex.of_plain(self.chunk_bytes, self.file_bytes).stored_sizes
-        return all(chunk.stored_size == chunk.plain_size for chunk in self)
+        chunks = (self.chunk(0), self.chunk(self.count - 1)) if self.fixed else self
+        return all(chunk.stored_size == chunk.plain_size for chunk in chunks)
 
     @property
     def stored_bytes(self) -> int:
@@ -118,12 +107,6 @@ class ChunkIndex:
 
     def __iter__(self) -> Iterator[Chunk]:
         return map(self.chunk, range(self.count))
-
-    def chunk_at(self, position: int) -> Chunk | None:
-        """Return the chunk with this byte of the plain log. Returns None at and past the log's end."""
-        if not 0 <= position < self.file_bytes:
-            return None
-        return self.chunk(position // self.chunk_bytes)
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:

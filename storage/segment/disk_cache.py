@@ -33,7 +33,6 @@ from pathlib import Path
 
 import google_crc32c
 
-from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import ChunkCacheOff, Listener, ignore
 from ...state.errors import InvalidRequest
 from ..crc32c import extended
@@ -46,7 +45,6 @@ KEPT_FREE = 0.05
 MOST_KEPT_FREE = 10 * 1024**3
 """Space of the file system that the cache leaves free: `KEPT_FREE` of it, but at most `MOST_KEPT_FREE` bytes."""
 GIVES_WAY_EVERY_S = 5.0
-SYSTEM = SystemClock()
 _HEADER = struct.Struct(">QQI")
 """Chunk id, stored size, length of the object key. Magic and the CRC-32C of all later bytes are before it."""
 _PROLOGUE = 8
@@ -86,15 +84,12 @@ class DiskCache:
         lock: int,
         listener: Listener = ignore,
         lacking: Callable[[Path], int] = lacking_bytes,
-        clock: Clock = SYSTEM,
     ) -> None:
-        self._clock, self._used_ns = clock, 0
         self._folder, self._max_bytes, self._listener, self._lacking = folder, max_bytes, listener, lacking
         self._chunks, self._unfinished = folder / "chunks", folder / "unfinished"
         self._held_lock: int | None = lock
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, int] = OrderedDict()
-        self._writing: dict[str, int] = {}
         self._held = self._hits = self._misses = self._evictions = self._damaged = 0
         self._off = False
         self._closed = threading.Event()
@@ -117,7 +112,7 @@ class DiskCache:
         try:
             with open(self._chunks / name, "rb", buffering=0) as file:
                 start, body = file.read(len(head) + _PROLOGUE), file.read(stored_size + 1)
-                self._used(file.fileno())
+                os.utime(file.fileno())
         except FileNotFoundError:  # evicted since then, or removed by hand
             self._drop(name)
         except OSError as error:
@@ -133,40 +128,28 @@ class DiskCache:
         return None
 
     def put(self, key: str, chunk_id: int, stored: Bytes) -> None:
-        """Write the chunk to disk, after evicting others if needed. Do nothing if it cannot fit."""
+        """Write the chunk to disk, after evicting others if needed. Do nothing if it cannot fit. One thread a chunk."""
         name = _name(key, chunk_id, len(stored))
         head = _head(key, chunk_id, len(stored))
         size = _rounded(_PROLOGUE + len(head) + len(stored))
         temporary = self._unfinished / name
         try:
             with self._lock:
-                if self._off or name in self._entries or name in self._writing or not self._room_for(size):
+                if self._off or name in self._entries or not self._room_for(size):
                     return
-                self._writing[name] = size
-            try:
-                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(_prologue(head, stored) + head)
-                    file.write(stored)
-                    file.flush()
-                    self._used(file.fileno())
-                with self._lock:
-                    if self._off:
-                        raise OSError("closed while a chunk was written")
-                    os.rename(temporary, self._chunks / name)
-                    self._entries[name] = size
-                    self._held += size
-            finally:
-                with self._lock:
-                    del self._writing[name]
-                with contextlib.suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+                self._held += size
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(_prologue(head, stored) + head)
+                file.write(stored)
+            with self._lock:
+                if self._off:
+                    raise OSError("closed while a chunk was written")
+                os.rename(temporary, self._chunks / name)
+                self._entries[name] = size
         except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
             self._turn_off(error)
-
-    def _used(self, descriptor: int) -> None:
-        """Set the file's modification time. By the kernel's time, two files of one clock tick would be equally old."""
-        self._used_ns = max(self._used_ns + 1, self._clock.now_ms() * 1_000_000)
-        os.utime(descriptor, ns=(self._used_ns, self._used_ns))
 
     def drop_damaged(self, key: str, chunk_id: int, stored_size: int) -> None:
         """Delete the file of a chunk and count it as damaged."""
@@ -207,11 +190,12 @@ class DiskCache:
 
     def _room_for(self, size: int) -> bool:
         """Evict files until ``size`` bytes fit. Return False if they cannot fit. The caller holds the lock."""
-        incoming = size + sum(self._writing.values())
-        if incoming > self._max_bytes:
+        if size > self._max_bytes:
             return False
-        while self._held + incoming > self._max_bytes:
+        while self._held + size > self._max_bytes and self._entries:
             self._evict()
+        if self._held + size > self._max_bytes:  # files that are being written take the rest
+            return False
         lacking = self._lacking(self._folder) + size
         while lacking > 0 and self._entries:
             lacking -= self._evict()
@@ -219,11 +203,13 @@ class DiskCache:
 
     def _evict(self) -> int:
         """Delete the least recently used file and return its size in bytes. The caller holds the lock."""
-        name = next(iter(self._entries))
+        self._evictions += 1
+        return self._remove(next(iter(self._entries)))
+
+    def _remove(self, name: str) -> int:
         (self._chunks / name).unlink(missing_ok=True)
         size = self._entries.pop(name)
         self._held -= size
-        self._evictions += 1
         return size
 
     def _keep_giving_way(self) -> None:
@@ -241,8 +227,7 @@ class DiskCache:
         try:
             with self._lock:
                 if not self._off and name in self._entries:
-                    (self._chunks / name).unlink(missing_ok=True)
-                    self._held -= self._entries.pop(name)
+                    self._remove(name)
         except OSError as error:
             self._turn_off(error)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from ...runtime.id_source import RandomBytes
+from ...runtime.id_source import RandomBytes, system_random
 from ...state.errors import CorruptData, InvalidRequest
 from ..object_store import MIB, Data
 from .manifest import Encryption
@@ -45,45 +45,40 @@ class KeyWrapper(Protocol):
 class SegmentCipher:
     """Encrypts and decrypts the chunks and indexes of one segment, under one data key. Thread-safe."""
 
-    def __init__(self, encryption: Encryption, keys: KeyUnwrapper, *, source: str) -> None:
-        """``source`` names the manifest. Raises what `open_data_key` raises."""
-        self._begin(open_data_key(encryption, keys, source=source), encryption.aad)
+    def __init__(self, data_key: bytes, aad: bytes, random: RandomBytes = system_random) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+
+        self._cipher, self._key = AESGCM(data_key), AES(data_key)
+        self._aad, self._random = aad, random
+
+    @classmethod
+    def open(cls, encryption: Encryption, keys: KeyUnwrapper, *, source: str) -> SegmentCipher:
+        """Return the cipher of a written segment. ``source`` names its manifest. Raises what `open_data_key` raises."""
+        return cls(open_data_key(encryption, keys, source=source), encryption.aad)
 
     @classmethod
     def new(cls, keys: KeyWrapper, random: RandomBytes) -> tuple[SegmentCipher, Encryption]:
         """Return a cipher with a new data key, and its entry in the manifest, for one attempt to copy one segment.
 
-        Another attempt needs another cipher. ``random`` returns the data key, then the AAD. Raises InvalidRequest.
+        Another attempt needs another cipher. ``random`` returns the data key, the AAD, then each IV. Raises
+        InvalidRequest.
         """
         data_key, aad = random(DATA_KEY_BYTES), random(AAD_BYTES)
         key_id, wrapped, fingerprint = keys.wrap(data_key)
-        cipher = cls.__new__(cls)
-        cipher._begin(data_key, aad)
-        return cipher, Encryption(key_id, wrapped, aad, fingerprint)
+        return cls(data_key, aad, random), Encryption(key_id, wrapped, aad, fingerprint)
 
-    def _begin(self, data_key: bytes, aad: bytes) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    def encrypt(self, plain: Data) -> bytes:
+        """Return the stored bytes of one index, `OVERHEAD_BYTES` longer than ``plain``. An empty one stays empty."""
+        return b"".join(self.encrypt_pieces([plain])) if len(plain) else b""
 
-        self._cipher, self._key = AESGCM(data_key), AES(data_key)
-        self._aad = aad
-
-    def encrypt(self, plain: Data, iv: bytes) -> bytes:
-        """Return the stored bytes of one chunk or index, `OVERHEAD_BYTES` longer than ``plain``.
-
-        ``iv`` is `IV_BYTES` random bytes that are never used twice. Raises InvalidRequest for an IV of another length.
-        Also raises it if ``plain`` is empty: an empty index is stored as no bytes, and no chunk is empty.
-        """
-        if len(iv) != IV_BYTES or not len(plain):
-            raise InvalidRequest("nothing to encrypt, or an IV of another length", bytes=len(plain), iv=len(iv))
-        return b"".join(self.encrypt_pieces([plain], iv))
-
-    def encrypt_pieces(self, plain: Iterable[Data], iv: bytes) -> Iterator[bytes]:
-        """Yield the same bytes as `encrypt`, in pieces. At most `_STEP_BYTES` of output are in memory, which fit into
-        the processor's caches. Consume the iterator to its end, because the tag is last."""
+    def encrypt_pieces(self, plain: Iterable[Data]) -> Iterator[bytes]:
+        """Yield the stored bytes of one chunk in pieces, with a new IV. At most `_STEP_BYTES` of output are in memory,
+        which fit into the processor's caches. Consume the iterator to its end, because the tag is last."""
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.modes import GCM
 
+        iv = self._random(IV_BYTES)
         encryption = Cipher(self._key, GCM(iv)).encryptor()
         encryption.authenticate_additional_data(self._aad)
         yield iv

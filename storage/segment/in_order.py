@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,19 +27,15 @@ def in_order(work: Iterable[Work[T]], parallel: int) -> Generator[T, None, None]
     """
     stop = threading.Event()
     waiting = iter(work)
-    first = next(waiting, None)
-    second = next(waiting, None) if first is not None and parallel > 1 else None
-    if first is None:
-        return
-    if second is None:
-        yield first(stop)
-        for task in waiting:
+    first = [*islice(waiting, min(parallel, 2))]
+    if len(first) < 2:
+        for task in chain(first, waiting):
             yield task(stop)
         return
     pool = ThreadPoolExecutor(parallel, thread_name_prefix="ranged-read")
     try:
-        running: deque[Future[T]] = deque((pool.submit(first, stop), pool.submit(second, stop)))
-        running.extend(pool.submit(each, stop) for each in islice(waiting, parallel - 2))
+        begun = chain(first, islice(waiting, parallel - 2))
+        running: deque[Future[T]] = deque(pool.submit(task, stop) for task in begun)
         while running:
             result = running.popleft().result()
             following = next(waiting, None)

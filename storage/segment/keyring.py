@@ -8,6 +8,7 @@ mask (Bouncy Castle's ``RSA/NONE/OAEPWithSHA3-512AndMGF1Padding``). `cryptograph
 from __future__ import annotations
 
 import hashlib
+import threading
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from Crypto.Hash import SHA3_512
 from Crypto.PublicKey import RSA
 from Crypto.Signature import pss
 
+from ...runtime.listener import KeyRingRead, KeyRingRefused, Listener
+from ...runtime.live_secret import files_state
 from ...state.errors import CorruptData, InvalidRequest
 
 MIN_BITS = 2048
@@ -98,6 +101,46 @@ class KeyRing:
                 problem = "wrong key: another key had this id when the segment was encrypted"
                 raise InvalidRequest(problem, key_id=key_id, wanted=fingerprint, has=pair.fingerprint) from error
             raise CorruptData("the data key cannot be unwrapped", key_id=key_id, bytes=len(wrapped)) from error
+
+
+class KeyRingFile:
+    """A `KeyWrapper` and `KeyUnwrapper` that checks the ring's file whenever a key is needed. Thread-safe.
+
+    An invalid file is reported once to the listener, and the previous ring stays in use. Write the PEM files before
+    the ring that names them, because only the ring's own file is checked for changes.
+    """
+
+    def __init__(self, path: Path, listener: Listener) -> None:
+        """Read the ring. Raises InvalidRequest if the file is missing or invalid now."""
+        self._path, self._listener = path, listener
+        self._lock = threading.Lock()
+        self._seen = files_state([path])
+        self._ring = KeyRing.load(path)
+
+    def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
+        """Do the same as `KeyRing.wrap`, with the current ring."""
+        return self._current().wrap(data_key)
+
+    def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
+        """Do the same as `KeyRing.unwrap`, with the current ring."""
+        return self._current().unwrap(key_id, wrapped, fingerprint)
+
+    def _current(self) -> KeyRing:
+        with self._lock:
+            state = files_state([self._path])
+            if state == self._seen:
+                return self._ring
+            self._seen = state
+            previous_key = self._ring.active
+            try:
+                self._ring = KeyRing.load(self._path)
+            except InvalidRequest as error:
+                event: KeyRingRead | KeyRingRefused = KeyRingRefused(str(self._path), previous_key, str(error))
+            else:
+                event = KeyRingRead(str(self._path), self._ring.active, previous_key)
+            ring = self._ring
+        self._listener(event)
+        return ring
 
 
 def _mask(seed: bytes, length: int) -> bytes:

@@ -17,7 +17,6 @@ from ...state.objects import ObjectInfo
 from ...state.offsets import ByteRange
 from ..crc32c import extended
 from ..object_store import MIB, RangeNotSatisfiable
-from .begun_chunk import Unpacking, unpacking
 from .buffers import Bytes, Memory, new_memory, put
 from .chunks import Chunk
 from .encryption import SegmentCipher
@@ -25,6 +24,9 @@ from .in_order import Stopped
 
 WINDOW_BYTES = 8 * MIB
 """One request reads adjacent chunks of at most this many bytes, stored and plain, or one larger chunk."""
+
+MOST_WINDOW = 2
+"""Largest window of a frame, as a multiple of its chunk's length. Other frames are unpacked as a whole."""
 
 
 class ObjectReads(Protocol):
@@ -37,15 +39,11 @@ class ObjectReads(Protocol):
     def head(self, key: str) -> ObjectInfo: ...
 
 
-class NearObject(Protocol):
-    def read_into(self, start: int, target: memoryview) -> int: ...
-
-
 @runtime_checkable
 class NearStore(Protocol):
     """A store without network delay, such as a folder. It reads into the caller's memory, and reads ahead itself."""
 
-    def opened(self, key: str) -> NearObject: ...
+    def read_into(self, key: str, start: int, target: memoryview) -> int: ...
 
 
 class LogChunks:
@@ -67,7 +65,6 @@ class LogChunks:
         self.key, self.checksums = key, checksums
         self._store, self._compressed, self._cipher = store, compressed, cipher
         self._near = store if isinstance(store, NearStore) else None
-        self._opened: NearObject | None = None
 
     def stored(
         self, chunks: Sequence[Chunk], stop: threading.Event | None = None, memory: Memory = new_memory
@@ -122,8 +119,7 @@ class LogChunks:
                     at += len(piece)
             return
         try:
-            near_object = self._opened = self._opened or self._near.opened(self.key)
-            count = near_object.read_into(range.start, target)
+            count = self._near.read_into(self.key, range.start, target)
         except RangeNotSatisfiable as error:
             raise _short(self.key, range, 0, chunks) from error
         if count != len(range):
@@ -139,22 +135,16 @@ class LogChunks:
                 raise _wrong_length(chunk, len(data))
             return data
 
-    def unpacking(self, chunk: Chunk, stored: Bytes) -> Unpacking | None:
-        """Return the unpacking of a chunk, or None if only `plain` can. Raises CorruptData that names the chunk."""
+    def beginning(self, chunk: Chunk, stored: Bytes, size: int) -> bytes | None:
+        """Return the first ``size`` plain bytes of a chunk, or None if only `plain` can. Raises CorruptData as `plain`.
+
+        The rest of the frame is not checked. Damage there is found when a read needs the whole chunk. The batches
+        themselves have their own CRC, which a decoder checks.
+        """
         if not self._compressed:
             return None
         with self._naming(chunk):
-            return unpacking(self._decrypted(chunk, stored), chunk.plain_size)
-
-    def unpacked(self, chunk: Chunk, more: Unpacking, size: int) -> bytes:
-        """Return the next ``size`` plain bytes of the chunk. Raises CorruptData that names the chunk."""
-        with self._naming(chunk):
-            return more.more(size)
-
-    def _decrypted(self, chunk: Chunk, stored: Bytes) -> Bytes:
-        if self._cipher is None:
-            return stored
-        return self._cipher.decrypt(stored, source=self.key, position=chunk.stored_start)
+            return _beginning(chunk, self._decrypted(chunk, stored), size)
 
     @contextmanager
     def _naming(self, chunk: Chunk) -> Iterator[None]:
@@ -163,6 +153,11 @@ class LogChunks:
         except CorruptData as error:
             place = {"file": self.key, "chunk": chunk.id, "position": chunk.stored_start}
             raise CorruptData(error.message, **(error.facts | place)) from error
+
+    def _decrypted(self, chunk: Chunk, stored: Bytes) -> Bytes:
+        if self._cipher is None:
+            return stored
+        return self._cipher.decrypt(stored, source=self.key, position=chunk.stored_start)
 
 
 def windows(chunks: Sequence[Chunk], window_bytes: float = WINDOW_BYTES) -> Iterator[list[Chunk]]:
@@ -231,6 +226,19 @@ def _decompressed(chunk: Chunk, frame: Bytes) -> bytes:
         return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptData("a chunk cannot be decompressed", reason=error) from error
+
+
+def _beginning(chunk: Chunk, frame: Bytes, size: int) -> bytes | None:
+    try:
+        parameters = zstandard.get_frame_parameters(frame)
+        if parameters.content_size != chunk.plain_size or parameters.window_size > MOST_WINDOW * chunk.plain_size:
+            return None
+        data: bytes = zstandard.ZstdDecompressor().stream_reader(frame).read(size)
+    except zstandard.ZstdError as error:
+        raise CorruptData("a chunk cannot be decompressed", reason=error) from error
+    if len(data) != size:
+        raise _wrong_length(chunk, len(data))
+    return data
 
 
 def _wrong_length(chunk: Chunk, size: int) -> CorruptData:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import google_crc32c
@@ -45,7 +45,7 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
     record: dict[str, Any] = {
         "version": "1",
         "chunkIndex": _chunk_record(manifest.chunks),
-        "segmentIndexes": {kind.value: _span_record(manifest.indexes[kind]) for kind in IndexKind},
+        "segmentIndexes": {kind.value: (span := manifest.indexes[kind]) and asdict(span) for kind in IndexKind},
         "compression": manifest.compression,
     }
     if manifest.encryption is not None:
@@ -120,10 +120,6 @@ def _chunk_record(chunks: ChunkIndex) -> dict[str, Any]:
     return {"type": "fixed", **start, "transformedChunkSize": size, "finalTransformedChunkSize": last}
 
 
-def _span_record(span: IndexSpan | None) -> dict[str, int] | None:
-    return None if span is None else {"position": span.position, "size": span.size}
-
-
 def _metadata_record(metadata: SegmentMetadata) -> dict[str, Any]:
     record: dict[str, Any] = {
         "remoteLogSegmentId": {
@@ -196,7 +192,7 @@ def _chunks(record: Any) -> ChunkIndex:
     if kind == "fixed":
         _object(record, "chunkIndex", (*start, "transformedChunkSize", "finalTransformedChunkSize"))
         sizes = (_int(record, "transformedChunkSize"), _int(record, "finalTransformedChunkSize"))
-        return ChunkIndex.of_fixed(_int(record, "originalChunkSize"), _int(record, "originalFileSize"), *sizes)
+        return ChunkIndex(_int(record, "originalChunkSize"), _int(record, "originalFileSize"), sizes, fixed=True)
     if kind == "variable":
         _object(record, "chunkIndex", (*start, "transformedChunks"))
         stored = unwrap_sizes(_text(record, "transformedChunks"))

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from ...state.errors import InvalidRequest
+from ..directory import fsync_folder
 from .keyring import MIN_BITS, KeyRing
 
 DEFAULT_BITS = 3072
@@ -110,7 +111,7 @@ def _create(path: Path, data: bytes, mode: int) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(path.parent)
+    fsync_folder(path.parent)
 
 
 def _exchange(path: Path, data: bytes) -> None:
@@ -119,12 +120,4 @@ def _exchange(path: Path, data: bytes) -> None:
     temporary.unlink(missing_ok=True)  # may remain from a writer that was killed
     _create(temporary, data, path.stat().st_mode & 0o777 if path.exists() else 0o644)
     os.replace(temporary, path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    fsync_folder(path.parent)

@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 
 import google_crc32c
@@ -19,13 +19,12 @@ from ...state.errors import CorruptData, InvalidRequest
 from ...state.object_keys import ObjectKind, base_of, object_key
 from ...state.offsets import ByteRange
 from ...state.segment import RemoteSegment
-from .begun_chunk import BegunChunk
 from .buffers import Buffers, Bytes, Window
-from .cache import ChunkCache, Held
+from .cache import ChunkCache
 from .chunks import Chunk, chunk_of_offset
 from .encryption import KeyUnwrapper, SegmentCipher
-from .in_order import Work, in_order
-from .log_chunks import WINDOW_BYTES, LogChunks, ObjectReads, exact_range, windows
+from .in_order import in_order
+from .log_chunks import LogChunks, ObjectReads, exact_range, windows
 from .manifest import IndexKind, SegmentManifest
 from .manifest_json import MAX_MANIFEST_BYTES, parse_manifest
 
@@ -34,18 +33,6 @@ PARALLEL = 4
 DESCRIBED = tuple(each.name for each in fields(RemoteSegment))
 IDENTITY = ("partition", "segment_id", "object_key", "offsets", "leader_epochs", "aborted", "log_bytes", "log_sha256")
 """Fields that identify a segment or decide which records are shown. Reads compare these, `verify` all fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedSegment:
-    """The result of `SegmentReader.verify`. ``against_checksums`` is False if there were no checksums."""
-
-    log_bytes: int
-    log_sha256: bytes
-    log_crc32c: int
-    indexes_bytes: int
-    indexes_sha256: bytes
-    against_checksums: bool
 
 
 def read_manifest(store: ObjectReads, base_or_manifest_key: str) -> SegmentManifest:
@@ -112,7 +99,8 @@ class SegmentReader:
                 raise InvalidRequest(
                     "segment is encrypted and no key ring was given", key=base_key, key_id=manifest.encryption.key_id
                 )
-            self._cipher = SegmentCipher(manifest.encryption, keys, source=object_key(base_key, ObjectKind.MANIFEST))
+            manifest_key = object_key(base_key, ObjectKind.MANIFEST)
+            self._cipher = SegmentCipher.open(manifest.encryption, keys, source=manifest_key)
         sent_checksums = None if manifest.tierstate is None else manifest.tierstate.sent
         self.log = LogChunks(
             store,
@@ -122,8 +110,6 @@ class SegmentReader:
             checksums=() if sent_checksums is None or unproven else sent_checksums.chunks,
         )
         self._as_it_is = not manifest.compression and manifest.encryption is None
-        self._by_bytes = self._as_it_is and not self.log.checksums
-        """Whether any byte range can be read without reading whole chunks."""
         if min(manifest.chunks.stored_sizes) < 1 and manifest.chunks.file_bytes:
             raise CorruptData("the manifest says that a chunk is stored in no bytes", file=self._log_key)
         if self._as_it_is and not manifest.chunks.is_plain:
@@ -164,8 +150,6 @@ class SegmentReader:
         stop = min(stop, self.plain_bytes)
         if stop <= start:
             return in_order((), self._parallel)
-        if self._cache is None and self._by_bytes:
-            return in_order(self._direct(start, stop), self._parallel)
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
     def held(self, start: int, stop: int) -> list[Bytes] | None:
@@ -173,13 +157,11 @@ class SegmentReader:
 
         The pieces may be views. They keep whole chunks in memory beyond the cache's limit: do not keep them for long.
         """
-        size = self.manifest.chunks.chunk_bytes
-        ids = range(start // size, -(-min(stop, self.plain_bytes) // size))
-        chunks = None if self._cache is None else self._cache.held(self._log_key, ids)
-        if chunks is None:
+        chunks = self.chunks_of(start, stop)
+        pieces = None if self._cache is None else self._cache.held(self._log_key, [chunk.id for chunk in chunks])
+        if pieces is None:
             return None
-        starts = range(ids.start * size, ids.stop * size, size)
-        return [_cut(data, at, start, stop) for at, data in zip(starts, chunks, strict=True)]
+        return [_cut(data, chunk.plain_start, start, stop) for chunk, data in zip(chunks, pieces, strict=True)]
 
     def chunks_of(self, start: int, stop: int) -> list[Chunk]:
         """Return the chunks that contain the bytes ``[start, stop)`` of the plain log."""
@@ -187,15 +169,11 @@ class SegmentReader:
         return [*map(self.manifest.chunks.chunk, range(start // size, -(-min(stop, self.plain_bytes) // size)))]
 
     def ranges(self, start: int, stop: int, window_bytes: int) -> Iterator[ByteRange]:
-        """Yield ranges of about ``window_bytes``, each for one request of `load`, that cover ``[start, stop)``. If
-        chunks must be read whole, so are the ranges: they may begin before ``start`` and end after ``stop``.
+        """Yield ranges of whole chunks, of about ``window_bytes`` and each for one request of `load`, that cover
+        ``[start, stop)``: they may begin before ``start`` and end after ``stop``.
         """
-        if self._by_bytes:
-            for position in range(start, stop, window_bytes):
-                yield ByteRange(position, min(position + window_bytes, stop))
-        else:
-            for chunks in windows(self.chunks_of(start, stop), window_bytes):
-                yield ByteRange(chunks[0].plain_start, chunks[-1].plain_stop)
+        for chunks in windows(self.chunks_of(start, stop), window_bytes):
+            yield ByteRange(chunks[0].plain_start, chunks[-1].plain_stop)
 
     def load(self, plain: ByteRange, buffers: Buffers, left: threading.Event) -> Window:
         """Read a range that `ranges` yielded, without the cache. Setting ``left`` stops the read.
@@ -239,8 +217,9 @@ class SegmentReader:
 
     def verify(
         self, expected: RemoteSegment | None = None, watch: Callable[[bytes], object] = lambda piece: None
-    ) -> VerifiedSegment:
-        """Read every byte and check all sizes. Compare checksums with ``expected`` or the manifest's descriptor.
+    ) -> int:
+        """Read every byte and check all sizes. Compare checksums with ``expected`` or the manifest's descriptor, if
+        there is one. Return the number of plain bytes.
 
         ``watch`` receives the pieces of the plain log in order, before the check has ended.
         Raises CorruptData that names the object, and ObjectNotFound.
@@ -259,7 +238,6 @@ class SegmentReader:
             log_bytes += len(piece)
             watch(piece)
         indexes = b"".join(self.indexes(kind) or b"" for kind in IndexKind)
-        indexes_sha = hashlib.sha256(indexes).digest()
         if expected is not None:
             manifest_key = object_key(self._base_key, ObjectKind.MANIFEST)
             _same(self._log_key, "bytes", log_bytes, expected.log_bytes)
@@ -267,16 +245,10 @@ class SegmentReader:
             _same(self._log_key, "SHA-256", log_sha.hexdigest(), expected.log_sha256.hex())
             _same(self._log_key, "CRC-32C", crc, expected.log_crc32c)
             _same(self._indexes_key, "object bytes", indexes_size, expected.indexes_object_bytes)
-            _same(self._indexes_key, "SHA-256", indexes_sha.hex(), expected.indexes_sha256.hex())
+            indexes_sha = hashlib.sha256(indexes).hexdigest()
+            _same(self._indexes_key, "SHA-256", indexes_sha, expected.indexes_sha256.hex())
             _same(manifest_key, "object bytes", self._store.head(manifest_key).size, expected.manifest_bytes)
-        return VerifiedSegment(log_bytes, log_sha.digest(), crc, len(indexes), indexes_sha, expected is not None)
-
-    def _direct(self, start: int, stop: int) -> Iterator[Work[bytes]]:
-        for position in range(start, stop, WINDOW_BYTES):
-            yield partial(self._bytes, ByteRange(position, min(position + WINDOW_BYTES, stop)))
-
-    def _bytes(self, range: ByteRange, left: threading.Event) -> bytes:
-        return b"".join(exact_range(self._store, self._log_key, range, left, self.chunks_of(range.start, range.stop)))
+        return log_bytes + len(indexes)
 
     def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk], alone: bool) -> Generator[Bytes, None, None]:
         at = 0
@@ -287,14 +259,10 @@ class SegmentReader:
         with closing(in_order(work, parallel)) as loaded:
             for window in loaded:
                 for data in window:
-                    chunk, at = chunks[at], at + 1
-                    if isinstance(data, BegunChunk):
-                        begin = max(0, start - chunk.plain_start)
-                        yield from data.cut(begin, min(stop, chunk.plain_stop) - chunk.plain_start)
-                    else:
-                        yield _cut(data, chunk.plain_start, start, stop)
+                    yield _cut(data, chunks[at].plain_start, start, stop)
+                    at += 1
 
-    def _window(self, chunks: Sequence[Chunk], upto: int | None, left: threading.Event) -> Iterable[Held]:
+    def _window(self, chunks: Sequence[Chunk], upto: int | None, left: threading.Event) -> Iterable[Bytes]:
         if self._cache is not None:
             return self._cache.window(self.log, chunks, left, upto)
         with closing(self.log.stored(chunks, left)) as stored:

@@ -11,44 +11,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
-from typing import Protocol
+from functools import partial
+from typing import TypeVar
 
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.object_keys import ObjectKind, may_be_of
 from ..object_store import ObjectReader, ObjectStore
-from .encryption import KeyUnwrapper, KeyWrapper, open_data_key
+from .encryption import open_data_key
+from .in_order import in_order
+from .keyring import KeyRing
 from .manifest import SegmentManifest
 from .manifest_json import MAX_MANIFEST_BYTES, format_manifest, parse_manifest
 
+A = TypeVar("A")
 AT_ONCE = 16
-WINDOW = 256
 ATTEMPTS = 3
 """Attempts to replace a manifest that another process changes at the same time."""
 _TEXT = rb'"\s*:\s*)("(?:[^"\\]|\\.)*")'
 _DATA_KEY, _FINGERPRINT = re.compile(rb'("dataKey' + _TEXT), re.compile(rb'("key_fingerprint' + _TEXT)
 _SPACE = b" \t\r\n"
-
-
-class RotatingKeys(KeyUnwrapper, KeyWrapper, Protocol):
-    """A key ring with the private keys of the old ids and of the active one."""
-
-    @property
-    def active(self) -> str:
-        """The id of the key that wraps data keys."""
-        ...
-
-    def opens(self, key_id: str) -> bool:
-        """Return whether the ring has the private key of this id."""
-        ...
-
-    def is_newer(self, key_id: str) -> bool:
-        """Return whether this key is newer than the active key."""
-        ...
 
 
 class Outcome(StrEnum):
@@ -95,10 +80,10 @@ class Rotation:
         return about.topic == self.topic and self.partition in (None, about.partition.partition)
 
 
-def rotate_all(store: ObjectStore, keys: RotatingKeys, rotation: Rotation) -> Iterator[Rotated]:
+def rotate_all(store: ObjectStore, keys: KeyRing, rotation: Rotation) -> Iterator[Rotated]:
     """Rotate every selected manifest in the store, under any key prefix, in key order. Yield the results.
 
-    A rotation can be stopped at any time and started again: rotated manifests are skipped. Memory: `WINDOW` results.
+    A rotation can be stopped at any time and started again: rotated manifests are skipped. Memory: `AT_ONCE` results.
     Raises Unavailable and AccessDenied, and InvalidRequest if the ring has no private key of the active key.
     """
     if not keys.opens(keys.active):
@@ -107,14 +92,10 @@ def rotate_all(store: ObjectStore, keys: RotatingKeys, rotation: Rotation) -> It
         )
     manifest_keys = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
     selected_keys = (key for key in manifest_keys if may_be_of(key, rotation.topic, rotation.partition))
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rotate") as pool:
-        while window := list(islice(selected_keys, WINDOW)):
-            for outcome in pool.map(lambda key: rotate_one(store, key, keys, rotation), window):
-                if outcome is not None:
-                    yield outcome
+    return _looked(selected_keys, lambda key: rotate_one(store, key, keys, rotation))
 
 
-def rotate_one(store: ObjectStore, key: str, keys: RotatingKeys, rotation: Rotation) -> Rotated | None:
+def rotate_one(store: ObjectStore, key: str, keys: KeyRing, rotation: Rotation) -> Rotated | None:
     """Rotate one manifest. Returns None if it is not selected. Raises Unavailable and AccessDenied of the store."""
     key_id = None
     try:
@@ -140,7 +121,7 @@ def rotate_one(store: ObjectStore, key: str, keys: RotatingKeys, rotation: Rotat
     return Rotated(key, Outcome.REFUSED, key_id, "somebody else goes on changing it")
 
 
-def _stays(key_id: str | None, keys: RotatingKeys, rotation: Rotation) -> Outcome | None:
+def _stays(key_id: str | None, keys: KeyRing, rotation: Rotation) -> Outcome | None:
     if key_id is None:
         return Outcome.PLAIN
     if key_id == keys.active:
@@ -163,12 +144,19 @@ def count_by_key(store: ObjectReader) -> Iterator[tuple[str, str | None]]:
             return None
         return key, encryption.key_id if encryption else None
 
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="keys") as pool:
-        while window := list(islice(manifest_keys, WINDOW)):
-            yield from (each for each in pool.map(look, window) if each is not None)
+    return _looked(manifest_keys, look)
 
 
-def rewrapped(manifest: bytes, keys: RotatingKeys, *, source: str) -> bytes | None:
+def _looked(keys: Iterable[str], look: Callable[[str], A | None]) -> Iterator[A]:
+    """Yield the results of ``look`` that are not None, in the order of ``keys``. `AT_ONCE` calls run at a time."""
+
+    def work(key: str, _: threading.Event) -> A | None:
+        return look(key)
+
+    return (each for each in in_order((partial(work, key) for key in keys), AT_ONCE) if each is not None)
+
+
+def rewrapped(manifest: bytes, keys: KeyRing, *, source: str) -> bytes | None:
     """Return the manifest under the active key. Returns None if it is not encrypted, or already under that key.
 
     Raises CorruptData that names ``source``. Raises InvalidRequest if a private key is missing: both are needed,

@@ -19,7 +19,7 @@ from .chunks import MAX_CHUNK_BYTES, MAX_INT, ChunkIndex
 from .encryption import SegmentCipher
 from .manifest import IndexKind, IndexSpan, IndexSpans, SegmentManifest
 from .manifest_json import format_manifest
-from .transform import ChunkForm, LogTransform, WorkAhead
+from .transform import ChunkForm, LogTransform
 
 DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
 DEFAULT_LEVEL = 3
@@ -80,15 +80,10 @@ def plan_compression(setting: str, first_batch_codec: int) -> Compression:
     """Return the compression to use. ``auto`` means zstd only for uncompressed batches (zstd over zstd gains 0.8 %).
 
     ``first_batch_codec`` has the codec bits of the first batch's attributes: 0 means uncompressed.
-    Raises InvalidRequest for an unknown setting.
     """
-    match setting:
-        case "auto":
-            return Compression.ZSTD if first_batch_codec == 0 else Compression.NONE
-        case "zstd" | "none":
-            return Compression(setting)
-        case _:
-            raise InvalidRequest("compression is auto, zstd or none", compression=setting)
+    if setting == "auto":
+        return Compression.ZSTD if first_batch_codec == 0 else Compression.NONE
+    return Compression(setting)
 
 
 def put_log(
@@ -98,37 +93,31 @@ def put_log(
     compression: Compression,
     *,
     cipher: SegmentCipher | None = None,
-    iv: Callable[[], bytes] | None = None,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     level: int = DEFAULT_LEVEL,
     part_bytes: int = DEFAULT_PART_BYTES,
-    work_ahead: WorkAhead | None = None,
-    beyond_java: bool = False,
     pace: Pace = at_once,
 ) -> LogObject:
-    """Stream the log to the store. With a ``cipher``, each chunk is encrypted with a new ``iv()``.
+    """Stream the log to the store. With a ``cipher``, each chunk is encrypted.
 
-    Memory does not depend on the log's length: the store's parts (`parts.PartShares`) and `LogTransform.pieces`. All
-    copies that run at once share ``work_ahead``; None means that no other copy runs. ``source.log`` may be read on
-    another thread, ahead of the store. That thread has ended when this function returns or raises.
+    Memory does not depend on the log's length: the store's parts (`parts.PartShares`) and `LogTransform.pieces`.
     Raises ObjectExists, and CorruptData if the source is not ``log_bytes`` long. Also raises InvalidRequest for sizes
-    with which Aiven's reader would overflow, unless ``beyond_java``.
+    with which Aiven's reader would overflow.
     """
     if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES or source.log_bytes < 1:
         raise InvalidRequest("chunk or log size out of range", chunk_bytes=chunk_bytes, log_bytes=source.log_bytes)
-    form = ChunkForm(chunk_bytes, level if compression is Compression.ZSTD else None, cipher, iv)
-    limit = None if beyond_java else MAX_INT
-    if limit is not None and -(-source.log_bytes // chunk_bytes) * form.whole_chunk_bytes > limit:
-        raise InvalidRequest("Aiven's reader cannot read a log this long", log_bytes=source.log_bytes, limit=limit)
+    form = ChunkForm(chunk_bytes, level if compression is Compression.ZSTD else None, cipher)
+    if -(-source.log_bytes // chunk_bytes) * form.whole_chunk_bytes > MAX_INT:
+        raise InvalidRequest("Aiven's reader cannot read a log this long", log_bytes=source.log_bytes, limit=MAX_INT)
     key = object_key(base_key, ObjectKind.LOG)
-    log = LogTransform(source.log, source.log_bytes, form, key, limit)
+    log = LogTransform(source.log, source.log_bytes, form, key)
 
-    def paced(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def paced(pieces: Iterable[Data]) -> Iterator[Data]:
         for piece in pieces:
             pace(len(piece))
             yield piece
 
-    with closing(log.pieces(work_ahead or WorkAhead())) as pieces:
+    with closing(log.pieces()) as pieces:
         stored = store.put_stream(key, paced(pieces), part_bytes=part_bytes)
     chunks = log.chunk_index()
     if stored != chunks.stored_bytes:
@@ -142,29 +131,21 @@ def put_indexes(
     source: SegmentSource,
     *,
     cipher: SegmentCipher | None = None,
-    iv: Callable[[], bytes] | None = None,
     pace: Pace = at_once,
 ) -> IndexesObject:
     """Write all indexes, one after the other, uncompressed. With a ``cipher``, each index that is not empty is
-    encrypted with a new ``iv()``. Raises ObjectExists.
+    encrypted. Raises ObjectExists.
     """
-    form = ChunkForm(DEFAULT_CHUNK_BYTES, None, cipher, iv)
-    parts: dict[IndexKind, bytes | None] = {
-        IndexKind.OFFSET: source.offset_index,
-        IndexKind.TIME: source.time_index,
-        IndexKind.PRODUCER_SNAPSHOT: source.producer_snapshot,
-        IndexKind.LEADER_EPOCHS: source.leader_epochs,
-        IndexKind.TRANSACTION: source.transaction_index,
-    }
+    first = (source.offset_index, source.time_index, source.producer_snapshot, source.leader_epochs)
+    parts = (*first, source.transaction_index)
     spans: IndexSpans = {}
     plain, stored = hashlib.sha256(), bytearray()
-    for kind in IndexKind:
-        part = parts[kind]
+    for kind, part in zip(IndexKind, parts, strict=True):
         if part is None:
             spans[kind] = None
             continue
         plain.update(part)
-        stored_part = form.encrypted(part)
+        stored_part = part if cipher is None else cipher.encrypt(part)
         spans[kind] = IndexSpan(len(stored), len(stored_part))
         stored += stored_part
     pace(len(stored))

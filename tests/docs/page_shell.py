@@ -16,8 +16,7 @@ from pathlib import Path
 from tests.docs.blocks import Block
 from tests.scenarios import forked
 from tests.scenarios.house import Done, environment
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import find_java, kafka_libs
 
 PATIENCE_S = 300.0
 _ID = re.compile(r"[A-Za-z0-9_-]{22,}")

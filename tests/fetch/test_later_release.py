@@ -10,7 +10,7 @@ import pytest
 
 from tests.fetch.two_tiers import NOW, Golden, golden_rows, rows_of
 from tests.later_release import LATER, later_kind, later_version
-from tierstate.schemas.release import RELEASE
+from tierstate.schemas.codec import RELEASE
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import LogGap, TierStateLost, UpgradeNeeded
 from tierstate.state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteStarted

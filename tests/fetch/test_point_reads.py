@@ -17,13 +17,13 @@ from tierstate.state.routing import Isolation
 from tierstate.state.segment import Compression, RemoteSegment
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB
-from tierstate.storage.segment.begun_chunk import STEP_BYTES
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.reader import read_manifest
 
 FIRST, BATCHES = 1234, 1100
 CHANCE = random.Random(7)
 LOG = b"".join(Batch(FIRST + at, [record(0, b"k", CHANCE.randbytes(450) * 2)]).bytes for at in range(BATCHES))
+STEP_BYTES = 128 * 1024
 CHUNK = 8 * STEP_BYTES
 ROOM = 10_000
 

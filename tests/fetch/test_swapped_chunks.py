@@ -6,7 +6,6 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from tierstate.state.segment import Compression, RemoteSegment
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.cache import ChunkCache
-from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
+from tierstate.storage.segment.encryption import SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.manifest_json import with_own_size
 from tierstate.storage.segment.reader import SegmentReader, read_manifest
@@ -40,11 +39,11 @@ CHUNK_BYTES = 4096
 def encrypted(folder: Folder, objects: ObjectStore, segment: RemoteSegment, chunk_bytes: int) -> MemoryStore:
     """Copy the same segment again, in encrypted chunks without compression: all of one size, except the last."""
     cipher, encryption = SegmentCipher.new(KEYS, os.urandom)
-    iv, store, base, key = partial(os.urandom, IV_BYTES), MemoryStore(), segment.offsets.start, segment.object_key
+    store, base, key = MemoryStore(), segment.offsets.start, segment.object_key
     log, index, times = (folder.file(base, suffix) for suffix in (".log", ".index", ".timeindex"))
     source = SegmentSource((log,), len(log), index, times, b"", b"0\n0\n", None)
-    written = put_log(store, key, source, Compression.NONE, cipher=cipher, iv=iv, chunk_bytes=chunk_bytes)
-    indexes = put_indexes(store, key, source, cipher=cipher, iv=iv)
+    written = put_log(store, key, source, Compression.NONE, cipher=cipher, chunk_bytes=chunk_bytes)
+    indexes = put_indexes(store, key, source, cipher=cipher)
     described = replace(read_manifest(objects, key), compression=False, encryption=encryption)
     put_manifest(store, key, with_own_size(replace(described, chunks=written.chunks, indexes=indexes.spans)))
     return store

@@ -9,7 +9,6 @@ import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ from tierstate.state.segment import (
 from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
-from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
+from tierstate.storage.segment.encryption import SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.manifest import SegmentManifest, SegmentMetadata, SentChecksums, TierstateBlock
 from tierstate.storage.segment.manifest_json import with_own_size
@@ -220,9 +219,10 @@ class TwoTiers:
             transaction_index=folder.file(base, ".txnindex") or None,
         )
         cipher, encryption = (None, None) if self.keys is None else SegmentCipher.new(self.keys, self.random)
-        sealed: Any = {"cipher": cipher, "iv": partial(self.random, IV_BYTES)}
-        written = put_log(self.store, attempt.object_key, source, self.compression, chunk_bytes=chunk_bytes, **sealed)
-        indexes = put_indexes(self.store, attempt.object_key, source, **sealed)
+        written = put_log(
+            self.store, attempt.object_key, source, self.compression, cipher=cipher, chunk_bytes=chunk_bytes
+        )
+        indexes = put_indexes(self.store, attempt.object_key, source, cipher=cipher)
         epochs = folder.lineage().within(attempt.offsets)
         segment = RemoteSegment(
             partition=attempt.partition,

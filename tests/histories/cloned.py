@@ -41,7 +41,7 @@ class Bucket(MemoryStore):
         return dict(self._objects)
 
     def put_back(self, snapshot: dict[str, tuple[bytes, ObjectInfo]]) -> None:
-        self._objects, self._keys = dict(snapshot), sorted(snapshot)
+        self._objects = dict(snapshot)
 
 
 @dataclass

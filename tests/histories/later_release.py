@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.later_release import later_kind
-from tierstate.schemas.release import RELEASE
+from tierstate.schemas.codec import RELEASE
 
 if TYPE_CHECKING:
     from tests.histories.world import World

@@ -38,7 +38,7 @@ from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Position
 from tierstate.storage.living_store import living
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.store_watch import StoreWatch
+from tierstate.storage.probe import StoreWatch
 
 LIMITS = longest_silence(Settings())
 LONG_S = max(LIMITS.values())

@@ -22,7 +22,7 @@ from tierstate.rules.trim import cut_elsewhere
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import OperationFailed
 from tierstate.runtime.operation import run
-from tierstate.schemas.release import RELEASE
+from tierstate.schemas.codec import RELEASE
 from tierstate.state.errors import Fenced, StorageUnavailable
 from tierstate.state.facts import LiveFact, SegmentCopyFinished, SegmentCopyStarted, SegmentDeleteStarted
 from tierstate.state.ids import RemoteSegmentId

@@ -10,8 +10,7 @@ import pytest
 from tests.log.batches import block_rows
 from tests.log.codec_cases import CASES, Case, table
 from tierstate.log.decode import decode_records
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import find_java, kafka_libs
 from tierstate.state.errors import CorruptData
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"

@@ -24,8 +24,7 @@ from tests.proxy.starts import EARLIEST, Read
 from tests.servers.java_clients import kafka_console
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.runtime.clock import SystemClock
-from tierstate.sandbox.artifacts import RELEASES, kafka_libs
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import RELEASES, find_java, kafka_libs
 from tierstate.state.routing import Isolation
 
 PARTITIONS = 2

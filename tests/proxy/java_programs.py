@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import find_java, kafka_libs
 
 HERE = Path(__file__).parent / "java"
 

@@ -18,8 +18,7 @@ from kafka.errors import PolicyViolationError
 
 from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.running import RunningProxy, received, running
-from tierstate.sandbox.artifacts import RELEASES, kafka_libs
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import RELEASES, find_java, kafka_libs
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka

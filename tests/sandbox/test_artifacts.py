@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.sandbox.artifacts import NEWEST, RELEASES, check_sums, committed_sums, kafka_libs, write_stamp
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import NEWEST, RELEASES, check_sums, committed_sums, find_java, kafka_libs, write_stamp
 from tierstate.sandbox.ports import PortLease
 from tierstate.state.errors import CorruptData, InvalidRequest
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.class_archive import ClassArchive
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import find_java, kafka_libs
+from tierstate.sandbox.process import ClassArchive
 
 pytestmark = pytest.mark.extended
 

@@ -6,8 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import find_java, kafka_libs
 from tierstate.sandbox.kafka import KafkaSandbox
 
 

@@ -14,8 +14,9 @@ from confluent_kafka import Producer
 from tests.later_release import LATER, later_kind, later_version
 from tests.scenarios.house import House, eventually, get, run
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.schemas.codec import fact_from_json
-from tierstate.schemas.release import RELEASE
+from tierstate.schemas.codec import RELEASE
+from tierstate.schemas.records import from_record
+from tierstate.state.facts import LogStartAdvanced
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.keys import tier_partition_of
 
@@ -57,7 +58,7 @@ def log_start_of_later_version(house: House, topic: str) -> list[tuple[str, byte
     """Return the facts of an agent that moved the log start and erased the lower one, before it was rolled back."""
     lines = house.lines("facts", f"{topic}:0")
     entry = next(each for each in lines if "/log-start/" in each["key"])
-    fact = fact_from_json({name: entry[name] for name in entry.keys() - {"tier_partition", "position", "key"}})
+    fact = from_record(LogStartAdvanced, entry, json=True)
     return [(f"{entry['key']}9", later_version(fact)), (entry["key"], None)]
 
 

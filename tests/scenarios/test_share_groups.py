@@ -12,8 +12,7 @@ import pytest
 from tests.scenarios.house import House, environment, eventually, opened_house
 from tierstate.broker.groups import GroupPosition
 from tierstate.broker.open import open_broker
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import find_java, kafka_libs
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.offsets import Offset
 

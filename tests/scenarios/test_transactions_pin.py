@@ -17,8 +17,7 @@ from tests.scenarios.house import House
 from tests.scenarios.house import eventually as found_by_then
 from tests.scenarios.story import Effect, Story, observes
 from tierstate.log.batch import iter_batches
-from tierstate.sandbox.artifacts import kafka_libs
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import find_java, kafka_libs
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.routing import Isolation
 

@@ -11,8 +11,7 @@ import pytest
 
 from tests.servers.store_programs import StoreProgram
 from tests.servers.store_server import StoreServer
-from tierstate.sandbox.artifacts import Jars, cached, sums_of
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import Jars, cached, find_java, sums_of
 from tierstate.state.errors import Unavailable
 
 HERE = Path(__file__).parent

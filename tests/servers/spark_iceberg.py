@@ -17,8 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tierstate.sandbox.artifacts import Jars, cache_folder, cached, only_one, sums_of
-from tierstate.sandbox.java import find_java
+from tierstate.sandbox.artifacts import Jars, cache_folder, cached, find_java, only_one, sums_of
 from tierstate.state.errors import Unavailable
 
 HERE = Path(__file__).parent

@@ -6,7 +6,6 @@ import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +28,7 @@ from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
-from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
+from tierstate.storage.segment.encryption import SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.manifest import SegmentManifest, SentChecksums, TierstateBlock, metadata_of
 from tierstate.storage.segment.manifest_json import with_own_size
@@ -200,9 +199,8 @@ def write_segment() -> WriteSegment:
         pieces = [log[at : at + 777] for at in range(0, len(log), 777)]
         source = SegmentSource(pieces, len(log), b"offsets", b"times", b"", b"0\n1\n0 1234\n", transaction_index)
         cipher, encryption = (None, None) if keys is None else SegmentCipher.new(keys, os.urandom)
-        iv = partial(os.urandom, IV_BYTES)
-        written = put_log(store, BASE_KEY, source, compression, cipher=cipher, iv=iv, chunk_bytes=chunk_bytes)
-        indexes = put_indexes(store, BASE_KEY, source, cipher=cipher, iv=iv)
+        written = put_log(store, BASE_KEY, source, compression, cipher=cipher, chunk_bytes=chunk_bytes)
+        indexes = put_indexes(store, BASE_KEY, source, cipher=cipher)
         segment = RemoteSegment(
             partition=TopicIdPartition(TopicId("MWJ6FHTfRYy67jzwZdeqSQ"), 7),
             topic="topic",

@@ -18,13 +18,16 @@ from tests.storage.test_chunk_cache import Watched, reader_of
 from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import ByteRange
 from tierstate.state.segment import Compression
+from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB
-from tierstate.storage.segment.begun_chunk import STEP_BYTES, unpacking
 from tierstate.storage.segment.cache import ChunkCache
+from tierstate.storage.segment.chunks import Chunk
 from tierstate.storage.segment.disk_cache import open_disk_cache
 from tierstate.storage.segment.keyring import KeyRing
+from tierstate.storage.segment.log_chunks import LogChunks
 from tierstate.storage.segment.reader import SegmentReader
 
+STEP_BYTES = 128 * 1024
 CHUNK = 6 * STEP_BYTES
 CHANCE = random.Random(7)
 LOG = b"".join(CHANCE.choices([CHANCE.randbytes(6) for _ in range(500)], k=3 * CHUNK // 6))
@@ -49,13 +52,14 @@ def stored_bytes(reader: SegmentReader, chunk: int) -> int:
     return reader.manifest.chunks.chunk(chunk).stored_size
 
 
-def test_a_small_read_unpacks_no_more_than_the_blocks_up_to_its_end(store: Watched) -> None:
+def test_a_small_read_unpacks_no_more_than_it_needs_or_twice_as_much_as_the_one_before(store: Watched) -> None:
     cache = ChunkCache(100 * MIB)
     reader = reader_of(store, cache)
     assert read(reader, CHUNK + 1000, CHUNK + 2000) == LOG[CHUNK + 1000 : CHUNK + 2000]
-    assert cache.counts.bytes == STEP_BYTES + stored_bytes(reader, 1)
-    assert read(reader, CHUNK + 2 * STEP_BYTES, CHUNK + 2 * STEP_BYTES + 1) == LOG[CHUNK + 2 * STEP_BYTES :][:1]
-    assert cache.counts.bytes == 3 * STEP_BYTES + stored_bytes(reader, 1)
+    assert cache.counts.bytes == 2000 + stored_bytes(reader, 1)
+    for position, unpacked in ((2 * STEP_BYTES, 2 * STEP_BYTES + 1), (2 * STEP_BYTES + 1, 4 * STEP_BYTES + 2)):
+        assert read(reader, CHUNK + position, CHUNK + position + 1) == LOG[CHUNK + position :][:1]
+        assert cache.counts.bytes == unpacked + stored_bytes(reader, 1)
     assert len(store.ranges) == 1
 
 
@@ -119,7 +123,6 @@ def test_readers_at_once_that_want_different_parts_share_one_request(store: Watc
         go_on.set()
         assert [len(each.result()) for each in reading] == [number * STEP_BYTES + 7 for number in range(6)]
     assert len(store.ranges) == 1
-    assert cache.counts.bytes == CHUNK
 
 
 def test_damage_behind_a_small_read_is_found_by_reading_on_and_not_kept(store: Watched) -> None:
@@ -162,7 +165,11 @@ def test_a_frame_that_wants_more_memory_than_its_chunk_is_opened_as_a_whole() ->
     wide = data[:4] + bytes([data[4] | 2 << 6]) + data[5:6] + CHUNK.to_bytes(4, "little") + data[6:]
     assert zstandard.get_frame_parameters(wide).window_size == 1 << 27
     assert zstandard.ZstdDecompressor().decompress(wide) == plain
-    assert unpacking(wide, CHUNK) is None
+    chunks = LogChunks(MemoryStore(), "log", compressed=True, cipher=None)
+    chunk = Chunk(0, 0, CHUNK, 0, len(wide))
+    assert chunks.beginning(chunk, wide, 10) is None
     usual = zstandard.ZstdCompressor().compress(plain)
-    assert [unpacking(usual, size) is None for size in (CHUNK, CHUNK + 1)] == [False, True]
-    assert unpacking(b"no frame", CHUNK) is None
+    assert chunks.beginning(chunk, usual, 10) == plain[:10]
+    assert chunks.beginning(Chunk(0, 0, CHUNK + 1, 0, len(wide)), usual, 10) is None
+    with pytest.raises(CorruptData, match="cannot be decompressed"):
+        chunks.beginning(chunk, b"no frame", 10)

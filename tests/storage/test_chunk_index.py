@@ -112,7 +112,7 @@ def _rows(index: ChunkIndex) -> list[tuple[int, int, int, int, int]]:
 
 
 def test_chunks_lie_where_aivens_tests_say() -> None:
-    assert _rows(ChunkIndex.of_fixed(100, 250, 110, 30)) == [
+    assert _rows(ChunkIndex(100, 250, (110, 30), fixed=True)) == [
         (0, 0, 100, 0, 110),
         (1, 100, 100, 110, 110),
         (2, 200, 50, 220, 30),
@@ -122,29 +122,22 @@ def test_chunks_lie_where_aivens_tests_say() -> None:
         (1, 100, 100, 10, 20),
         (2, 200, 50, 30, 30),
     ]
-    assert _rows(ChunkIndex.of_fixed(101, 253, 111, 81))[-1] == (2, 202, 51, 222, 81)
+    assert _rows(ChunkIndex(101, 253, (111, 81), fixed=True))[-1] == (2, 202, 51, 222, 81)
     assert _rows(ChunkIndex.of_variable(101, 253, [33, 22, 5]))[-1] == (2, 202, 51, 55, 5)
 
 
 @pytest.mark.parametrize(
-    "index", [ChunkIndex.of_plain(100, 0), ChunkIndex.of_variable(100, 0, []), ChunkIndex.of_variable(100, 0, [0])]
+    "index",
+    [ChunkIndex(100, 0, (100, 0), fixed=True), ChunkIndex.of_variable(100, 0, []), ChunkIndex.of_variable(100, 0, [0])],
 )
-def test_an_empty_log_has_one_empty_chunk_that_no_lookup_finds(index: ChunkIndex) -> None:
+def test_an_empty_log_has_one_empty_chunk(index: ChunkIndex) -> None:
     assert _rows(index) == [(0, 0, 0, 0, 0)]
-    assert index.chunk_at(0) is None
     assert index.stored_bytes == 0
 
 
-def test_a_position_is_found_in_its_chunk_and_none_past_the_end() -> None:
-    index = ChunkIndex.of_variable(100, 250, [10, 20, 30])
-    chunks = [index.chunk_at(position) for position in (0, 99, 100, 249, 250, -1)]
-    assert [None if chunk is None else chunk.id for chunk in chunks] == [0, 0, 1, 2, None, None]
-
-
 def test_positions_past_two_gigabytes_do_not_overflow() -> None:
-    index = ChunkIndex.of_fixed(4096, 2_140_000_000, 4096 + 28, 28 + 2_140_000_000 % 4096)
-    last = index.chunk_at(2_140_000_000 - 1)
-    assert last is not None
+    index = ChunkIndex(4096, 2_140_000_000, (4096 + 28, 28 + 2_140_000_000 % 4096), fixed=True)
+    last = index.chunk(index.count - 1)
     assert last.stored_stop == index.stored_bytes == 2_140_000_000 + 28 * index.count
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.storage.key_rings import write_ring
 from tierstate.runtime.listener import Event, KeyRingRead, KeyRingRefused
 from tierstate.state.errors import InvalidRequest
-from tierstate.storage.segment.keyring_file import KeyRingFile
+from tierstate.storage.segment.keyring import KeyRingFile
 
 DATA_KEY = bytes(32)
 

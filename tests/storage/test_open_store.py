@@ -154,15 +154,15 @@ def test_an_azure_store_is_opened_by_its_settings_or_by_a_connection_string(
 SECRET = b64encode(b"hunter2").decode()
 
 
-def test_azure_uses_the_key_then_the_connection_string_then_microsofts_search() -> None:
+def test_azure_uses_the_key_then_the_connection_string_then_microsofts_search(monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"AccountName=two;AccountKey={SECRET}"
     for options, account, searches in (
         (StoreOptions(credentials=("one", SECRET)), "one", False),
         (StoreOptions(), "two", False),
         (StoreOptions("https://three.blob.core.windows.net"), "three", True),
     ):
-        text_given = None if options.endpoint else text
-        client, search = connected("container", options, text_given, "az://container")
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "" if options.endpoint else text)
+        client, search = connected("container", options, "az://container")
         assert client.url == f"https://{account}.blob.core.windows.net/container"
         assert (search is not None) == searches
         client.close()
@@ -173,14 +173,15 @@ def test_azure_uses_the_key_then_the_connection_string_then_microsofts_search() 
     [
         (StoreOptions("https://two.blob.core.windows.net"), f"AccountName=one;AccountKey={SECRET}", "another acc"),
         (StoreOptions(), f"AccountKey={SECRET};nonsense", "cannot be built"),
-        (StoreOptions("http://one.blob.core.windows.net"), None, "https"),
-        (StoreOptions(), None, "needs its account"),
+        (StoreOptions("http://one.blob.core.windows.net"), "", "https"),
+        (StoreOptions(), "", "needs its account"),
     ],
 )
 def test_azure_credentials_that_cannot_work_are_refused_and_not_repeated(
-    options: StoreOptions, connection_string: str | None, says: str
+    options: StoreOptions, connection_string: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string)
     with pytest.raises(InvalidRequest, match=says) as raised:
-        AzureStore("container", "", options, connection_string=connection_string)
+        AzureStore("container", "", options)
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None

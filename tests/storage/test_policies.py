@@ -189,14 +189,14 @@ AZURE = {
     "_container.delete_blobs": f"{BLOBS}delete",
     "_container.list_blobs": f"{BLOBS}read",
     "_credential.close": NOTHING,
-    "_blob.stage_block": f"{BLOBS}write",
+    "blob.stage_block": f"{BLOBS}write",
     "blob.commit_block_list": f"{BLOBS}write",
     "blob.delete_blob": f"{BLOBS}delete",
     "blob.download_blob": f"{BLOBS}read",
     "blob.get_blob_properties": f"{BLOBS}read",
     "blob.upload_blob": f"{BLOBS}write",
 }
-CLIENTS = {"_client", "_bucket", "_session", "_transport", "_container", "_credential", "_blob", "blob"}
+CLIENTS = {"_client", "_bucket", "_session", "_transport", "_container", "_credential", "blob"}
 
 
 def calls(pattern: str) -> set[str]:

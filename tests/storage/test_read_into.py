@@ -14,10 +14,9 @@ import pytest
 from tests.scenarios.house import eventually
 from tierstate.state.errors import ObjectNotFound
 from tierstate.state.offsets import ByteRange
-from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.directory import AHEAD_BYTES, DirectoryStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB, RangeNotSatisfiable
-from tierstate.storage.open_object import AHEAD_BYTES
 from tierstate.storage.segment.log_chunks import NearStore
 
 DATA = bytes(range(256)) * 40
@@ -33,7 +32,7 @@ def store(tmp_path: Path) -> DirectoryStore:
 def test_it_is_what_a_range_is_and_nothing_else_is_touched(store: DirectoryStore) -> None:
     for start, size in ((0, 1), (0, len(DATA)), (7, 300), (len(DATA) - 1, 1), (len(DATA) - 5, 100), (0, 2 * len(DATA))):
         target = bytearray(b"-" * size)
-        length = store.opened("a/b").read_into(start, memoryview(target))
+        length = store.read_into("a/b", start, memoryview(target))
         expected = store.get_range("a/b", ByteRange(start, start + size))
         assert target == expected + b"-" * (size - len(expected))
         assert length == len(expected)
@@ -41,9 +40,9 @@ def test_it_is_what_a_range_is_and_nothing_else_is_touched(store: DirectoryStore
 
 def test_a_missing_object_is_an_error(store: DirectoryStore) -> None:
     with pytest.raises(RangeNotSatisfiable):
-        store.opened("a/b").read_into(len(DATA), memoryview(bytearray(1)))
+        store.read_into("a/b", len(DATA), memoryview(bytearray(1)))
     with pytest.raises(ObjectNotFound):
-        store.opened("a/c")
+        store.read_into("a/c", 0, memoryview(bytearray(1)))
 
 
 def test_the_following_bytes_are_read_ahead_into_the_page_cache(store: DirectoryStore, tmp_path: Path) -> None:
@@ -58,22 +57,11 @@ def test_the_following_bytes_are_read_ahead_into_the_page_cache(store: Directory
 
         if cached(0):
             pytest.skip("this file system has nothing but memory")
-        opened, target = store.opened("large"), memoryview(bytearray(MIB))
+        target = memoryview(bytearray(MIB))
         for start in (0, AHEAD_BYTES):
             assert not cached(start + AHEAD_BYTES)
-            assert opened.read_into(start, target) == MIB
+            assert store.read_into("large", start, target) == MIB
             eventually(partial(cached, start + AHEAD_BYTES), 10)
-
-
-def test_an_object_is_open_as_long_as_it_is_held(store: DirectoryStore) -> None:
-    before = os.listdir("/proc/self/fd")
-    opened = store.opened("a/b")
-    store.delete("a/b")
-    target = bytearray(len(DATA))
-    assert opened.read_into(0, memoryview(target)) == len(DATA)
-    assert target == DATA
-    del opened
-    assert os.listdir("/proc/self/fd") == before
 
 
 def test_only_a_folder_is_near(store: DirectoryStore) -> None:

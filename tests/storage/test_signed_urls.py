@@ -14,10 +14,9 @@ from tests.storage.cloud_stores import azure_client, azure_endpoint, azure_store
 from tierstate.storage.azure import AzureStore
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.gcs import GcsStore
-from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.object_store import ObjectStore, SignsReads
 from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
-from tierstate.storage.signed_urls import SignsReads
 
 __all__ = ["azure_client", "azure_endpoint", "azure_store", "gcs_bucket", "gcs_endpoint", "gcs_store"]
 KEY = "a topic/ö+%2F/0/00000000000000000000-x.log"

@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from tierstate.runtime.clock import ManualClock
 from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.object_store import ShowsDate
 from tierstate.storage.s3 import S3Store
-from tierstate.storage.store_date import DateHeard, ShowsDate
 
 
 def test_an_answer_of_s3_shows_the_clock_of_s3(s3_store: S3Store) -> None:
@@ -24,9 +23,8 @@ def test_a_folder_is_no_witness(directory_store: DirectoryStore) -> None:
 
 
 @pytest.mark.parametrize("header", [None, "", "yesterday", "Tue, 99 Nov 2023 22:13:20 GMT"])
-def test_an_unreadable_date_changes_nothing(header: str | None) -> None:
-    heard = DateHeard(ManualClock())
-    heard.hear("Tue, 14 Nov 2023 22:13:20 GMT")
-    heard.hear(header)
-    assert heard.newest is not None
-    assert heard.newest.at == 1_700_000_000_000
+def test_an_unreadable_date_changes_nothing(s3_store: S3Store, header: str | None) -> None:
+    s3_store.hear_date("Tue, 14 Nov 2023 22:13:20 GMT")
+    s3_store.hear_date(header)
+    assert s3_store.date is not None
+    assert s3_store.date.at == 1_700_000_000_000

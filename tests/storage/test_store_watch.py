@@ -7,7 +7,7 @@ import threading
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import AccessDenied, StorageUnavailable, TierstateError
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.store_watch import TIMEOUT_S, StoreWatch
+from tierstate.storage.probe import TIMEOUT_S, StoreWatch
 
 
 def test_any_answer_is_enough_and_a_refusal_is_reported_until_it_ends() -> None:

@@ -29,8 +29,8 @@ def test_only_a_dead_attempts_parts_are_aborted(versitygw_endpoint: str, versity
     log_key = object_key(late.gone.object_key, ObjectKind.LOG)
     keys = [log_key, object_key(unknown, ObjectKind.LOG), object_key(other, ObjectKind.LOG), f"{base}stray"]
     for key in keys:
-        begun = store._client.create_multipart_upload(Bucket=versitygw_bucket, Key=f"a/b/{key}")
-        store._client.upload_part(
+        begun = store.client.create_multipart_upload(Bucket=versitygw_bucket, Key=f"a/b/{key}")
+        store.client.upload_part(
             Bucket=versitygw_bucket, Key=f"a/b/{key}", UploadId=begun["UploadId"], PartNumber=1, Body=b"part"
         )
     world.clock.advance((SystemClock().now_ms() - world.clock.now_ms()) / 1000)

@@ -76,7 +76,7 @@ def test_more_uploads_than_a_page_are_all_listed(versitygw_endpoint: str, versit
     store = S3Store(
         versitygw_bucket, "a/b", StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"))
     )
-    client = store._client
+    client = store.client
     keys = [f"k/{(number + 1) // 2:04d}" for number in range(1005)]  # a page ends between two uploads of one key
     for key in keys:
         client.create_multipart_upload(Bucket=versitygw_bucket, Key=f"a/b/{key}")
