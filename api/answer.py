@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.responses import StreamingResponse
@@ -13,24 +12,10 @@ from ..fetch.piece import Fetched
 from ..runtime.pool import Pool
 from ..state.offsets import Offset
 from ..state.routing import Tier
-from .answer_body import AnswerBody, Call, Chunk, StoredBody
+from .answer_body import AnswerBody, Call, Chunk, Scan, ScanEnd, StoredBody
 from .answer_memory import Held
-from .scan import Scan, ScanEnd
 
 Head = list[tuple[bytes, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer that was checked, so that the rest of its body cannot fail. The rest is made in ``pool``.
-
-    ``log_fields``: the answer's fields in the access log.
-    """
-
-    head: Head
-    log_fields: dict[str, Any]
-    body: AnswerBody | StoredBody
-    pool: Pool
 
 
 def answer_of(
@@ -40,9 +25,13 @@ def answer_of(
     next_offset: Offset,
     body: AnswerBody | StoredBody,
     pool: Pool,
+    held: Held,
     scan: Scan | None = None,
-) -> Answer:
-    """Return the answer whose body begins with ``piece``. ``tiers``: the tiers of its records, in their order."""
+) -> AnswerResponse:
+    """Return the answer whose body begins with ``piece``. ``tiers``: the tiers of its records, in their order.
+
+    The body was checked, so that the rest of it cannot fail. The rest is made in ``pool``.
+    """
     bounds = piece.bounds
     head = {
         "x-next-offset": str(next_offset),
@@ -68,23 +57,59 @@ def answer_of(
     if body.whole:
         head["content-length"] = str(body.size)
     head["content-type"] = call.media_type
-    return Answer([(name.encode(), value.encode()) for name, value in head.items()], log_fields, body, pool)
+    raw_headers = [(name.encode(), value.encode()) for name, value in head.items()]
+    return AnswerResponse(raw_headers, log_fields, body, pool, held)
 
 
-class AnswerResponse(StreamingResponse):
-    """A response that releases its memory when it ends, also after an error."""
+class HeldResponse(StreamingResponse):
+    """A response in pieces. It releases its memory when it ends, also after an error.
 
-    def __init__(self, answer: Answer, held: Held) -> None:
-        super().__init__(_rest(answer))
-        self.raw_headers = answer.head
-        self._body, self._held = answer.body, held
+    Each piece is made in a thread of ``pool``, after the previous piece was taken: no thread waits for a slow client.
+    """
+
+    def __init__(
+        self,
+        pieces: Iterator[Chunk],
+        pool: Pool,
+        held: Held,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(_each(pieces, pool), status, headers)
+        self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if self._body.whole:
-                await self.stream_response(send)
-            else:
-                await super().__call__(scope, receive, send)  # this also notices when the client disconnects
+            await super().__call__(scope, receive, send)
+        finally:
+            self._held.release()
+
+
+async def _each(pieces: Iterator[Chunk], pool: Pool) -> AsyncIterator[Chunk]:
+    try:
+        while (piece := await pool.run(lambda: next(pieces, None), goes_on=True)) is not None:
+            if len(piece):
+                yield piece
+    finally:
+        if isinstance(pieces, Generator):
+            pieces.close()
+
+
+class AnswerResponse(HeldResponse):
+    """A response with a head, the chunks that are ready, and then the rest. ``log_fields``: for the access log."""
+
+    def __init__(
+        self, head: Head, log_fields: dict[str, Any], body: AnswerBody | StoredBody, pool: Pool, held: Held
+    ) -> None:
+        super().__init__(iter(body.later, None), pool, held)
+        self.raw_headers, self.log_fields, self._body = head, log_fields, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._body.whole:
+            await super().__call__(scope, receive, send)  # this also notices when the client disconnects
+            return
+        try:
+            await self.stream_response(send)
         finally:
             self._held.release()
 
@@ -98,10 +123,3 @@ class AnswerResponse(StreamingResponse):
                 await send({"type": "http.response.body", "body": later, "more_body": True})
         # uvicorn accepts a message after the client has taken the earlier ones; the memory is held until then
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _rest(answer: Answer) -> AsyncIterator[Chunk]:
-    """Yield the rest. Each chunk is made after the previous chunk was taken, so no thread waits for a slow client."""
-    while (chunk := await answer.pool.run(answer.body.later, goes_on=True)) is not None:
-        if len(chunk):
-            yield chunk

@@ -16,19 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from ..fetch.piece import Fetched, as_written, below, naming
 from ..log.decode import RecordBlock, bytes_below, decode_records
 from ..log.json_lines import CHUNK_BYTES, Encoding
+from ..log.record_filter import RecordFilter
 from ..state.errors import BatchTooLarge, CorruptData, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from ..values.registered_values import AnswerValues
 from .answer_memory import Held
-from .content_coding import Coding, coder_of
-from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
+from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET, Coding, coder_of
 from .record_forms import batches_trailer, form_of, require_json
-from .scan import Scan, ScanEnd
 
 READY_BYTES = 8 * 1024 * 1024
 """About the most bytes of an answer that are encoded before its status line."""
@@ -60,6 +60,41 @@ class Call:
     encoding: Encoding = Encoding.UTF8
     values: AnswerValues | None = None
     """Decodes keys and values by a schema registry; None: they are not decoded."""
+
+
+class ScanEnd(StrEnum):
+    """The values of the header ``X-Scan-Stopped``."""
+
+    END = "end"
+    BUDGET = "budget"
+    RECORDS = "records"
+    BYTES = "bytes"
+    TIER = "tier"
+    ERROR = "error"
+
+
+class Scan:
+    """The progress of a call that searches for records, and the reason why it ended: one of `ScanEnd`.
+
+    ``budget``: bytes of unpacked batches; a scan exceeds it by at most 1 MiB or one batch. It answers with the records
+    found, often none, and ``X-Next-Offset`` is the offset to continue at.
+    """
+
+    def __init__(self, record_filter: RecordFilter, budget: int) -> None:
+        self.record_filter, self.budget = record_filter, budget
+        self.records = self.bytes = 0
+        self.stopped: ScanEnd | None = None
+
+    def looked(self, records: int, size: int) -> None:
+        """Count searched bytes; the decoder calls this. ``records`` is ignored: the blocks' reader counts them."""
+        self.bytes += size
+        if self.bytes >= self.budget:
+            self.stop(ScanEnd.BUDGET)
+
+    def stop(self, why: ScanEnd) -> None:
+        """Stop for this reason. The first reason is kept, except that any later reason replaces BUDGET."""
+        if self.stopped in (None, ScanEnd.BUDGET):
+            self.stopped = why
 
 
 class AnswerBody:

@@ -22,8 +22,7 @@ from ..state.errors import InvalidRequest, InvalidSettings, TierstateError
 from .access_log import ACCESS, AccessLog, LoggedCall
 from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, relayed, subject_of
 from .media import header
-from .methods import methods_of
-from .problems import NotAuthenticated, TwoLengths, WrongHost, problem_response
+from .problems import NotAuthenticated, TwoLengths, WrongHost, methods_of, problem_response
 
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CERTIFICATE = "tierstate.certificate"

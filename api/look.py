@@ -3,60 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
+from ..fetch.reader import LogReader
 from ..state.errors import BrokerUnavailable, Unavailable
-from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 
 R = TypeVar("R")
 
 
-class GatewayReader(Protocol):
-    """The part of `fetch.reader.LogReader` that the gateway calls. Thread-safe, blocking."""
-
-    def topics(self) -> list[str]: ...
-
-    def topic(self, name: str) -> LogicalTopic: ...
-
-    def view(self, topic: str, partition: int) -> PartitionView: ...
-
-    def bounds(self, topic: str, partition: int) -> LogicalBounds: ...
-
-    def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        tier: Tier,
-    ) -> Fetched: ...
-
-    def is_tiered(self, topic: str) -> bool: ...
-
-    def tiered_without_brokers(self, topic: str) -> bool: ...
-
-    def topics_without_brokers(self) -> list[str]: ...
-
-    def topic_without_brokers(self, name: str) -> LogicalTopic: ...
-
-    def view_without_brokers(self, topic: str, partition: int) -> tuple[PartitionView, float]: ...
-
-    def fetch_without_brokers(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
-    ) -> Fetched: ...
-
-    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None: ...
-
-
 class Look:
     """The reads for one answer, by one thread. After a read found that no broker answers, later reads ask no broker."""
 
-    def __init__(self, reader: GatewayReader, alone: bool, fell_dark: Callable[[BaseException], bool]) -> None:
+    def __init__(self, reader: LogReader, alone: bool, fell_dark: Callable[[BaseException], bool]) -> None:
         """``alone``: no broker is asked. ``fell_dark`` returns whether an error means that no broker answers."""
         self._reader, self._fell_dark = reader, fell_dark
         self.view_age_s: float | None = None
@@ -91,7 +52,7 @@ class Look:
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched:
-        """Read as `GatewayReader.fetch` does."""
+        """Read as `LogReader.fetch` does."""
         return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
 
     def _asked(self, ask: Callable[[], R], alone: Callable[[], R]) -> R:

@@ -1,11 +1,14 @@
-"""The choice of an answer's media type: the Accept header against the served types (RFC 9110, 12.5.1)."""
+"""The choice of an answer's media type and content coding, by the caller's headers (RFC 9110, 12.5), and the coding."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import lru_cache
 
+import cramjam
+from isal import isal_zlib
 from starlette.types import Scope
 
 from .problems import NotAcceptable
@@ -21,6 +24,9 @@ BATCHES = "application/vnd.tierstate.batches"
 RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, JSON, ARROW, PARQUET, BATCHES)
 """The served types, in the order of preference that applies if the caller has none."""
 
+ZSTD_LEVEL = 1
+GZIP_LEVEL = 1
+_WITH_GZIP_HEADER = 31
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 
 
@@ -67,3 +73,47 @@ def _range(part: str) -> tuple[str, float] | None:
 
 def _fits(range_: str, media_type: str) -> bool:
     return range_ in ("*/*", media_type) or (range_.endswith("/*") and media_type.startswith(range_[:-1]))
+
+
+class Coding(StrEnum):
+    """The codings, in order of preference."""
+
+    ZSTD = "zstd"
+    GZIP = "gzip"
+
+
+def coding_of(accept_encoding: str, media_type: str) -> Coding | None:
+    """Return the coding that the caller prefers; None for no coding, and for types that are compressed already."""
+    if media_type in (BATCHES, PARQUET):
+        return None
+    named = dict(qualities(accept_encoding))
+    best = max(Coding, key=lambda coding: named.get(coding, 0.0))
+    return best if named.get(best, 0.0) > max(0.0, named.get("identity", 0.0) - 1e-9) else None
+
+
+def coder_of(coding: Coding | None) -> _Zstd | _Gzip | None:
+    """Return the coder of one answer, or None for no coding. After each `code`, a client can decompress all so far."""
+    return None if coding is None else _Zstd() if coding is Coding.ZSTD else _Gzip()
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        self._frame = cramjam.zstd.Compressor(ZSTD_LEVEL)
+
+    def code(self, data: bytes | memoryview) -> bytes:
+        self._frame.compress(bytes(data))
+        return bytes(self._frame.flush())
+
+    def finish(self) -> bytes:
+        return bytes(self._frame.finish())
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        self._stream = isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, _WITH_GZIP_HEADER)
+
+    def code(self, data: bytes | memoryview) -> bytes:
+        return self._stream.compress(data) + self._stream.flush(isal_zlib.Z_SYNC_FLUSH)
+
+    def finish(self) -> bytes:
+        return self._stream.flush()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import ssl
 import threading
 from collections.abc import Iterable
 
 from ..app.operating.plans import Plans
 from ..broker.callers import Callers
 from ..broker.sasl import DEFAULT_MECHANISM
+from ..fetch.reader import LogReader
 from ..log import loaded_kernels as loaded_kernels  # at import, not at the first call: compiling takes seconds
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway, Registry
 from ..runtime.listener import Listener, ignore
-from ..runtime.live_tls import LiveTls
+from ..runtime.listening import listen_at, server_tls
 from ..runtime.metrics import Metrics
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
@@ -27,7 +26,6 @@ from ..values.registered_values import open_registered_values
 from .access_log import AccessLog
 from .app import create_app
 from .connections import Connections, http_server
-from .look import GatewayReader
 from .service import FetchService
 
 log = logging.getLogger(__name__)
@@ -46,12 +44,13 @@ class GatewayServer:
         listener: Listener = ignore,
     ) -> None:
         """``mechanism``: as in `create_app`. Raises InvalidSettings as `open_gateway`."""
-        context = _tls_of(settings)
+        tls = settings.tls
+        context = server_tls("gateway", tls.certificate, tls.key, tls.client_ca)
         path = settings.access_log
         self._lines = None if path is None else AppendedLines(path, "gateway.access_log", _warn)
         access = AccessLog(service.clock, listener, None if self._lines is None else self._lines.write)
         self.service, self.connections = service, Connections(settings)
-        self._socket = listen_at(settings.listen)
+        self._socket = listen_at(settings.listen, "gateway")
         app = create_app(service, settings.auth.mechanism or mechanism, access)
         self._server = http_server(app, self.connections, context)
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
@@ -91,7 +90,7 @@ class GatewayServer:
 
 
 def open_gateway(
-    reader: GatewayReader,
+    reader: LogReader,
     settings: Gateway,
     clock: Clock,
     hidden: Iterable[str] = (),
@@ -134,39 +133,3 @@ def feed_gateway_metrics(metrics: Metrics, server: GatewayServer) -> None:
 
 def _warn(event: str, **facts: object) -> None:
     log.warning("%s: %s", event, facts)
-
-
-def listen_at(listen: Address) -> socket.socket:
-    """Return a socket that listens there. Raises InvalidSettings if the address cannot be taken."""
-    try:
-        made = socket.create_server(
-            (listen.host, listen.port),
-            family=socket.AF_INET6 if ":" in listen.host else socket.AF_INET,
-        )
-        # Accepted sockets inherit this. asyncio does not set it on sockets that are made like this. Without it, every
-        # answer of two writes would wait 40 ms for the client's delayed acknowledgement.
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
-    except OSError as error:
-        raise InvalidSettings([f"gateway.listen: cannot listen on {listen}, {error.strerror}"]) from error
-
-
-def _tls_of(settings: Gateway) -> ssl.SSLContext | None:
-    """Return the context for TLS; None without TLS. Raises InvalidSettings if the files cannot be used."""
-    tls = settings.tls
-    if tls.certificate is None and tls.key is None and tls.client_ca is None:
-        return None
-    if tls.certificate is None or tls.key is None:
-        raise InvalidSettings(["gateway.tls: certificate and key are needed together"])
-    certificate, key, authorities = tls.certificate, tls.key, tls.client_ca
-
-    def make() -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authorities)
-        context.load_cert_chain(certificate, key)
-        context.verify_mode = ssl.CERT_NONE if authorities is None else ssl.CERT_REQUIRED
-        return context
-
-    try:
-        return LiveTls(make, [each for each in (certificate, key, authorities) if each is not None])
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidSettings([f"gateway.tls: cannot be used, {error.strerror or error}"]) from error

@@ -9,21 +9,18 @@ GET  …/segments/{id}/{manifest|log|indexes}      bytes, by Range: for folders,
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from ..app.operating.plans import Place, Plans, SegmentPlace
 from ..fetch.granted_objects import NAMES
 from ..fetch.plan import SPLIT_BYTES
 from ..fetch.plan_lines import plan_lines
-from ..runtime.pool import Pool
 from ..state.errors import InvalidRequest
 from ..state.ids import RemoteSegmentId
 from ..state.object_keys import ObjectKind
@@ -32,11 +29,12 @@ from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
 from ..storage.object_store import RangeNotSatisfiable
 from .access_log import ACCESS
+from .answer import HeldResponse
 from .answer_memory import Held
 from .auth import HEAD
 from .media import NDJSON
 from .parameters import check_parameters
-from .service import FetchService, Need, caller_of
+from .service import FetchService, caller_of
 from .topics import Asked, PartitionNumber, TopicName
 
 router = APIRouter(prefix="/v1", tags=["plans"], dependencies=[Depends(check_parameters)])
@@ -100,7 +98,7 @@ PlanName = Annotated[str, Query(max_length=100, description="The plan it is read
 async def make_plan(request: Request, service: Asked, call: PlanCall) -> Response:
     caller = caller_of(request)
     for topic in dict.fromkeys(each.topic for each in call.ranges):
-        await service.permit(caller, topic, Need.READ)
+        await service.permit(caller, topic, read=True)
     places = [(each.topic, each.partition) for each in call.ranges]
     if len(set(places)) < len(places):
         raise InvalidRequest("a partition is named twice")
@@ -110,7 +108,8 @@ async def make_plan(request: Request, service: Asked, call: PlanCall) -> Respons
     except BaseException:
         held.release()
         raise
-    return _Held(iter([body]), held, service.pools.plans, {"Content-Length": str(len(body))}, 200, NDJSON)
+    headers = {"Content-Type": NDJSON, "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+    return HeldResponse(iter([body]), service.pools.plans, held, headers=headers)
 
 
 @router.delete("/plans/{plan}", summary="A plan is over: its leases are given up", status_code=204)
@@ -123,7 +122,7 @@ async def end_plan(
     ],
 ) -> Response:
     caller = caller_of(request)
-    topics = [await service.permit(caller, each, Need.READ) for each in dict.fromkeys(topic)]
+    topics = [await service.permit(caller, each, read=True) for each in dict.fromkeys(topic)]
     plans = _plans(service)
     if not await service.pools.plans.run(lambda: plans.end(plan, caller.principal, topics)):
         raise HTTPException(404, "no such plan of this caller: it is over, or was never made")
@@ -143,7 +142,7 @@ async def grant_segment(
     plan: PlanName = "",
 ) -> Response:
     caller = caller_of(request)
-    at = SegmentPlace(await service.permit(caller, topic, Need.READ), partition, RemoteSegmentId(segment_id))
+    at = SegmentPlace(await service.permit(caller, topic, read=True), partition, RemoteSegmentId(segment_id))
     secret = request.url.scheme == "https"  # TLS ends here, or at a trusted proxy
     plans, longest = _plans(service), service.settings.url_lifetime
 
@@ -170,7 +169,7 @@ async def read_object(
     plan: PlanName = "",
 ) -> Response:
     caller = caller_of(request)
-    at = SegmentPlace(await service.permit(caller, topic, Need.READ), partition, RemoteSegmentId(segment_id))
+    at = SegmentPlace(await service.permit(caller, topic, read=True), partition, RemoteSegmentId(segment_id))
     service.charge(caller.principal, 0)
     plans, pool, kind = _plans(service), service.pools.remote, NAMES[name]
     segment, _ = await service.pools.plans.run(lambda: plans.segment(at, plan, caller.principal))
@@ -195,33 +194,8 @@ async def read_object(
         offsets = {"first_offset": segment.offsets.start, "next_offset": segment.offsets.end + 1}
         access.reads(topic, {"tier": Tier.REMOTE.value, **offsets})
     status = 206 if "Content-Range" in headers else 200
-    return _Held(pieces, held, pool, headers, status, "application/octet-stream")
-
-
-class _Held(StreamingResponse):
-    """A response in pieces, each made in a pool's thread. It releases its memory when it ends, also after an error."""
-
-    def __init__(
-        self, pieces: Iterator[bytes], held: Held, pool: Pool, headers: dict[str, str], status: int, media_type: str
-    ) -> None:
-        super().__init__(_each(pieces, pool), status, headers | {"Cache-Control": "no-store"}, media_type)
-        self._held = held
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._held.release()
-
-
-async def _each(pieces: Iterator[bytes], pool: Pool) -> AsyncIterator[bytes]:
-    """Yield the pieces. Each is made after the previous piece was taken, so no thread waits for a slow client."""
-    try:
-        while piece := await pool.run(lambda: next(pieces, b""), goes_on=True):
-            yield piece
-    finally:
-        if isinstance(pieces, Generator):
-            pieces.close()
+    headers |= {"Content-Type": "application/octet-stream", "Cache-Control": "no-store"}
+    return HeldResponse(pieces, pool, held, status, headers)
 
 
 def _behind(first: bytes, rest: Iterator[bytes]) -> Generator[bytes, None, None]:

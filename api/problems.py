@@ -19,9 +19,10 @@ from starlette.responses import Response
 from ..state import errors
 from ..state.errors import TierstateError
 from ..storage.object_store import RangeNotSatisfiable
-from .methods import methods_of
 
 log = logging.getLogger(__name__)
+PLANS = "/v1/plans"
+"""The only path that allows POST. The paths below it allow DELETE."""
 
 
 class NotAcceptable(errors.InvalidRequest):
@@ -163,6 +164,13 @@ def answer_to(request: Request, error: Exception) -> Response:
     if problem_of(error).status >= 500:
         log.warning("%s %s: %s", request.method, request.url.path, error)
     return problem_response(error)
+
+
+def methods_of(path: str) -> str:
+    """Return the methods for the header Allow. `auth.py` itself implements HEAD and OPTIONS."""
+    if path == PLANS:
+        return "POST, OPTIONS"
+    return "DELETE, OPTIONS" if path.startswith(f"{PLANS}/") else "GET, HEAD, OPTIONS"
 
 
 def add_problem_handlers(app: FastAPI) -> None:

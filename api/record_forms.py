@@ -17,7 +17,7 @@ import io
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -37,18 +37,11 @@ _ABORTED = struct.Struct(">qqq")
 _COUNT = struct.Struct(">i")
 
 
-class RecordForm(Protocol):
-    """A media type's body: `begin`, chunks of each block, `end`."""
-
-    def begin(self) -> bytes: ...
-
-    def chunks(self, block: RecordBlock, tier: Tier) -> Iterator[bytes | memoryview]: ...
-
-    def end(self) -> bytes: ...
-
-
 def form_of(media_type: str, topic: str, partition: int, encoding: Encoding, values: AnswerValues | None) -> RecordForm:
-    """Return the form of one answer. ``values`` adds decoded values to lines and JSON. Stored batches have no form."""
+    """Return the form of one answer, whose body is `begin`, the chunks of each block, and `end`.
+
+    ``values`` adds decoded values to lines and JSON. Stored batches have no form.
+    """
     if values is not None:
         around = (b"[", b",\n", b"]") if media_type == media.JSON else (b"", b"\n", b"\n")
         return _Decoded(partial(line_layout, topic, partition, encoding, ends_line=False), values, *around)
@@ -140,39 +133,36 @@ class _Json:
     def begin(self) -> bytes:
         return self._begin
 
-    def chunks(self, block: RecordBlock, tier: Tier) -> Iterator[memoryview]:
-        for chunk in json_records(block, self._layout(tier.value), self._between):
+    def chunks(self, block: RecordBlock, tier: Tier) -> Iterator[bytes | memoryview]:
+        for chunk in self._records(block, tier):
             yield chunk[self._skip :]
             self._skip = 0
 
     def end(self) -> bytes:
-        return self._end
+        return b"" if self._skip and not self._begin else self._end
+
+    def _records(self, block: RecordBlock, tier: Tier) -> Iterator[bytes | memoryview]:
+        yield from json_records(block, self._layout(tier.value), self._between)
 
 
-class _Decoded:
+class _Decoded(_Json):
     """Records as JSON, each with its key and value also decoded by their schemas."""
 
     def __init__(
         self, layout: Callable[[str], Layout], values: AnswerValues, begin: bytes, between: bytes, end: bytes
     ) -> None:
-        self._layout, self._values = layout, values
-        self._begin, self._between, self._end = begin, between, end
-        self._first = True
+        super().__init__(layout, begin, between, end)
+        self._values = values
 
-    def begin(self) -> bytes:
-        return self._begin
-
-    def chunks(self, block: RecordBlock, tier: Tier) -> Iterator[bytes]:
+    def _records(self, block: RecordBlock, tier: Tier) -> Iterator[bytes]:
         keys, values = iter(block.binary(KEY_AT)), iter(block.binary(VALUE_AT))
         for chunk in json_records(block, self._layout(tier.value), b"\n"):
             for line in bytes(chunk[1:]).split(b"\n"):
                 key, value = (self._values.json(next(each).as_py()) for each in (keys, values))
-                before = b"" if self._first else self._between
-                self._first = False
-                yield before + line[:-1] + b',"keyDecoded":' + key + b',"valueDecoded":' + value + b"}"
+                yield self._between + line[:-1] + b',"keyDecoded":' + key + b',"valueDecoded":' + value + b"}"
 
-    def end(self) -> bytes:
-        return b"" if self._first and not self._begin else self._end
+
+RecordForm = _Arrow | _Parquet | _Json
 
 
 def require_json(block: RecordBlock) -> None:

@@ -25,15 +25,13 @@ from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from ..values.registered_values import AnswerValues
 from .access_log import ACCESS
-from .answer import Answer, AnswerResponse, answer_of
-from .answer_body import AnswerBody, Call, StoredBody
+from .answer import AnswerResponse, answer_of
+from .answer_body import AnswerBody, Call, Scan, ScanEnd, StoredBody
 from .answer_memory import Held
-from .content_coding import coding_of
 from .credentials import Caller
-from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, header, negotiate
+from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, coding_of, header, negotiate
 from .parameters import A_TIME, LONGEST_TIME, WHOLE, check_parameters, time_of
-from .scan import Scan, ScanEnd
-from .service import FetchService, Need, caller_of, unless_gone
+from .service import FetchService, caller_of, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
 router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(check_parameters)])
@@ -135,7 +133,7 @@ async def _respond(
 ) -> Response:
     """Return the answer to a call. Raises InvalidRequest, and the errors of reads and of `FetchService.permit`."""
     caller = caller_of(request)
-    await service.permit(caller, call.topic, Need.READ)
+    await service.permit(caller, call.topic, read=True)
     if (call.offset is None) == (call.timestamp is None):
         raise InvalidRequest("either offset or timestamp is needed")
     if call.max_records is not None and call.media_type == BATCHES:
@@ -153,7 +151,7 @@ async def _respond(
         raise
     if (access := request.scope.get(ACCESS)) is not None:
         access.reads(call.topic, answer.log_fields)
-    return AnswerResponse(answer, held)
+    return answer
 
 
 def _values(service: FetchService, media_type: str) -> AnswerValues:
@@ -179,7 +177,7 @@ def _wanted(key: str | None, contains: str | None, encoding: Encoding) -> Record
     return RecordFilter(bytes_of("key", key), bytes_of("contains", contains))
 
 
-async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> Answer:
+async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> AnswerResponse:
     position = await _position(service, call)
     most = service.settings.max_bytes
     body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, most, scan)
@@ -209,7 +207,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
     if not first.data and call.wait_s > 0:
         held.resize(0)
         await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
-        await service.permit(caller, call.topic, Need.READ)  # the right may have been lost during the wait
+        await service.permit(caller, call.topic, read=True)  # the right may have been lost during the wait
         held.resize(piece_bytes)
         tiers.clear()
         (first, next_offset), pool = await _taken(service, call, position, piece_bytes, take)
@@ -228,7 +226,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
             break  # answer with the records so far; the call for the next offset reports the error
     if not body.ended:
         body.end()
-    return answer_of(call, first, tiers, next_offset, body, pool, scan)
+    return answer_of(call, first, tiers, next_offset, body, pool, held, scan)
 
 
 def _first_bytes(call: Call, scan: Scan | None, most: int) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Coroutine, Iterable
-from enum import Enum
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cachetools import LRUCache
@@ -14,8 +14,10 @@ from fastapi import Request
 
 from ..app.opening.agent_boards import AgentBoards
 from ..app.operating.plans import Plans
+from ..broker.callers import Callers
 from ..broker.error_codes import LeaderMoved
 from ..fetch.piece import Fetched, LogicalBounds
+from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.pool import Pool
@@ -35,10 +37,8 @@ from ..values.registered_values import RegisteredValues
 from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import ANYBODY, Caller
-from .group_standings import AskingGroups, GroupStandings
-from .long_polls import LongPolls, Place
-from .look import GatewayReader, Look
-from .rights import Asking, CallerRights
+from .look import Look
+from .rights import CallerRights, GroupStandings
 
 R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -53,11 +53,74 @@ PARTITIONS = 100_000
 """Partitions whose local start is remembered."""
 
 
-class Need(Enum):
-    """The right that a call needs on a topic."""
+LOOK_EVERY_S = 0.1
+"""Seconds between two requests for an end, and so the most that a long poll delays a record."""
 
-    DESCRIBE = "describe"
-    READ = "read"
+Place = tuple[str, int, Isolation]
+
+
+@dataclass(eq=False, slots=True)
+class _Watch:
+    """The wait for one place. ``grown`` is set and replaced at every request, so a waiter sees each result once."""
+
+    grown: asyncio.Event = field(default_factory=asyncio.Event)
+    end: Offset = field(default=Offset(-1))
+    failure: Exception | None = None
+    waiters: int = 0
+    task: asyncio.Task[None] | None = None
+
+
+class LongPolls:
+    """Waits for partitions to grow. ``end_of`` requests an end; it never runs twice at once for the same place."""
+
+    def __init__(self, end_of: Callable[[Place], Awaitable[Offset]]) -> None:
+        self._end_of = end_of
+        self._watches: dict[Place, _Watch] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """End all waits: a stopping gateway answers at once. Call it on the event loop."""
+        self._closed = True
+        for watch in self._watches.values():
+            watch.grown.set()
+
+    async def wait_beyond(self, place: Place, offset: int, seconds: float) -> None:
+        """Wait until the end of the log is above ``offset``, at most ``seconds``. Raises an error of ``end_of``."""
+        if self._closed:
+            return
+        watch = self._watches.setdefault(place, _Watch())
+        watch.waiters += 1
+        if watch.task is None:
+            watch.task = asyncio.create_task(self._look(place, watch))
+        try:
+            async with asyncio.timeout(seconds):
+                while watch.end <= offset and not self._closed:
+                    await watch.grown.wait()
+                    if watch.failure is not None:
+                        raise watch.failure
+        except TimeoutError:
+            return
+        finally:
+            watch.waiters -= 1
+            if watch.waiters == 0:
+                watch.task.cancel()
+                if self._watches.get(place) is watch:
+                    del self._watches[place]
+
+    async def _look(self, place: Place, watch: _Watch) -> None:
+        while True:
+            try:
+                watch.end = await self._end_of(place)
+            except Exception as error:  # each waiting call raises it
+                watch.failure = error
+            watch.grown.set()
+            watch.grown = asyncio.Event()
+            if watch.failure is not None:
+                # the next call begins its own watch
+                if self._watches.get(place) is watch:
+                    del self._watches[place]
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
 
 
 class Pools:
@@ -93,13 +156,13 @@ class FetchService:
 
     def __init__(
         self,
-        reader: GatewayReader,
+        reader: LogReader,
         settings: Gateway,
         clock: Clock,
         hidden: Iterable[str] = (),
-        asking: Asking | None = None,
+        asking: Callers | None = None,
         plans: Plans | None = None,
-        groups: AskingGroups | None = None,
+        groups: Callers | None = None,
         values: RegisteredValues | None = None,
     ) -> None:
         self.agents = frozenset(host.lower() for host in settings.agents)
@@ -117,8 +180,6 @@ class FetchService:
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
         self._local_starts: LRUCache[tuple[str, int], Offset] = LRUCache(PARTITIONS)
-        self._looking: asyncio.Task[bool] | None = None
-        """Refreshes the list of tiered topics before it expires. Its error is ignored; a later call raises its own."""
         self._lock = threading.Lock()
 
     def serves(self, topic: str) -> bool:
@@ -127,17 +188,19 @@ class FetchService:
             return False
         return not self._patterns or any(pattern.fullmatch(topic) for pattern in self._patterns)
 
-    async def permit(self, caller: Caller, topic: str, need: Need) -> str:
-        """Return the topic's name. Raises InvalidRequest if it cannot be one. Raises UnknownTopic if the topic does not
-        exist, is not served, or may not be known to the caller: the message is the same, so that it reveals nothing.
-        Also raises AccessDenied and NotAuthenticated.
+    async def permit(self, caller: Caller, topic: str, *, read: bool = False) -> str:
+        """Return the topic's name. ``read``: the caller needs READ, not only DESCRIBE.
+
+        Raises InvalidRequest if it cannot be a name. Raises UnknownTopic if the topic does not exist, is not served, or
+        may not be known to the caller: the message is the same, so that it reveals nothing. Also raises AccessDenied
+        and NotAuthenticated.
         """
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise InvalidRequest("not a topic name: letters, digits, dots, underscores and hyphens are allowed")
         rights = (await self.rights.of(caller, [topic]))[topic]
         if not rights.describe or not self.serves(topic) or not (self._patterns or await self._is_tiered(topic)):
             raise UnknownTopic("no such topic", topic=topic)
-        if need is Need.READ and not rights.read:
+        if read and not rights.read:
             raise AccessDenied("this user may not read the topic", topic=topic)
         return topic
 
@@ -177,9 +240,6 @@ class FetchService:
             return topic in names or self._is_in_view(topic)
 
         if now - at < TIERED_AGE_S and topic in tiered:
-            if now - at > TIERED_AGE_S / 2 and (self._looking is None or self._looking.done()):
-                self._looking = asyncio.ensure_future(self.pools.metadata.run(look))
-                self._looking.add_done_callback(lambda task: task.cancelled() or task.exception())
             return True
         failure: Unavailable = BrokerUnavailable("no broker answers")
         if not self.is_dark:

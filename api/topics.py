@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -13,22 +13,27 @@ from pydantic import BaseModel, Field
 from ..app.looking.overview import addresses_of, facts_lost, overview, worst_first
 from ..app.looking.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
 from ..app.looking.remote_records import record_count, segments_as_json
+from ..app.operating.plans import user_of_plan
+from ..broker.acls import ADDED_BY
 from ..fetch.piece import LogicalBounds, LogicalTopic
+from ..fetch.reader import LogReader
+from ..rules.reasons import Reason
 from ..rules.trim import cut_elsewhere
 from ..runtime.pool import Pool
+from ..runtime.units import counted
 from ..state.errors import BrokerUnavailable, Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
 from .credentials import Caller
-from .hidden_names import shown_holder, shown_status
-from .look import GatewayReader, Look
+from .look import Look
 from .parameters import A_TIME, LONGEST_TIME, WHOLE, check_parameters, time_of
-from .service import FetchService, Need, caller_of, service_of
+from .service import FetchService, caller_of, service_of
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(check_parameters)])
 
 TopicName = Annotated[str, Path(description="A topic's name.")]
+ANOTHER = "another reader"
 PartitionNumber = Annotated[int, Path(ge=0, lt=2**31), WHOLE]
 Number = Annotated[int, Field(ge=0, lt=2**31), WHOLE]
 Asked = Annotated[FetchService, Depends(service_of)]
@@ -43,7 +48,7 @@ async def list_topics(request: Request, service: Asked) -> Response:
 @router.get("/{topic}", response_model=models.Topic, summary="One topic, with every partition")
 async def describe_topic(request: Request, service: Asked, topic: TopicName) -> Response:
     caller = caller_of(request)
-    await service.permit(caller, topic, Need.DESCRIBE)
+    await service.permit(caller, topic)
     return await answer(service, lambda look: _topic(service, look, topic, service.restricted(caller)))
 
 
@@ -55,7 +60,7 @@ async def list_partitions(
     partition: Annotated[list[Number], Query(default_factory=list, description="Which, repeated. None: all.")],
 ) -> Response:
     caller = caller_of(request)
-    await service.permit(caller, topic, Need.DESCRIBE)
+    await service.permit(caller, topic)
 
     def made(look: Look) -> models.PartitionList:
         topic_model = _topic(service, look, topic, service.restricted(caller), partition or None)
@@ -69,7 +74,7 @@ async def describe_partition(
     request: Request, service: Asked, topic: TopicName, partition: PartitionNumber
 ) -> Response:
     caller = caller_of(request)
-    await service.permit(caller, topic, Need.DESCRIBE)
+    await service.permit(caller, topic)
 
     def made(look: Look) -> models.Partition:
         described = known(service.reader, topic, partition)
@@ -86,7 +91,7 @@ async def describe_partition(
     summary="Segments, with state, offsets, epochs, sizes and object key",
 )
 async def list_segments(request: Request, service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
-    await service.permit(caller_of(request), topic, Need.READ)
+    await service.permit(caller_of(request), topic, read=True)
 
     def made(look: Look) -> dict[str, Any]:
         known(look, topic, partition)
@@ -103,7 +108,7 @@ async def list_segments(request: Request, service: Asked, topic: TopicName, part
 )
 async def ask_its_agent(request: Request, service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
     caller = caller_of(request)
-    await service.permit(caller, topic, Need.READ)
+    await service.permit(caller, topic, read=True)
 
     def made(look: Look) -> models.AgentStatus:
         partitions = known(look, topic, partition).partitions
@@ -133,7 +138,7 @@ async def find_offset(
     partition: PartitionNumber,
     timestamp: Annotated[str, Query(max_length=LONGEST_TIME, description=A_TIME)],
 ) -> Response:
-    await service.permit(caller_of(request), topic, Need.DESCRIBE)
+    await service.permit(caller_of(request), topic)
     moment = time_of(timestamp, service.clock)
 
     def made(look: Look) -> models.FoundOffset:
@@ -166,7 +171,7 @@ async def answer(
     return Response(body, headers=headers, media_type="application/json")
 
 
-def known(reader: GatewayReader | Look, topic: str, partition: int) -> LogicalTopic:
+def known(reader: LogReader | Look, topic: str, partition: int) -> LogicalTopic:
     """Return the topic. Raises UnknownTopic if the topic or the partition does not exist."""
     described = reader.topic(topic)
     if partition >= described.partitions:
@@ -280,3 +285,31 @@ def _partition(
         ],
         unavailable=unavailable,
     )
+
+
+# Agents' statuses and leases' holders name groups and users. If Kafka decides about rights, a caller sees the groups
+# that the brokers list to this caller, and the holders that are the caller's own plans.
+
+
+def shown_holder(holder: str, user: str | None) -> str:
+    """Return the holder, or `ANOTHER` if the holder is not a plan of ``user``. ``user`` None: the caller sees all."""
+    return holder if user is None or user_of_plan(holder) == user else ANOTHER
+
+
+def shown_status(status: Mapping[str, Any], groups: Collection[str], user: str) -> dict[str, Any]:
+    """Return the status of a partition as this user may read it. ``groups``: the groups that the user may see."""
+    made, held_by = dict(status), status.get("held_by") or ()
+    shown_groups = [each for each in held_by if each in groups]
+    if "held_by" in made:
+        made["held_by"] = shown_groups
+    match status.get("not_trimmed_reason"):
+        case Reason.GROUP_HOLDS if len(shown_groups) < len(held_by) or not held_by:
+            others = counted(max(1, len(held_by) - len(shown_groups)), "consumer group") + " that this user may not see"
+            made["not_trimmed"] = f"held by {', '.join([*shown_groups, others])}"
+        case Reason.GROUPS_UNKNOWN:
+            made["not_trimmed"] = "consumer groups could not be listed completely"
+    if status.get("rights_lacking"):
+        made["rights_lacking"] = [each.partition(ADDED_BY)[0] for each in status["rights_lacking"]]
+    if status.get("not_expired_reason") == Reason.LEASED:
+        made["not_expired"] = "readers' leases keep the objects of condemned segments"
+    return made

@@ -1,20 +1,21 @@
-"""The rights that each role needs in Kafka. docs/operations.md shows them; a test runs each command with only these."""
+"""The rights that an agent needs in Kafka, and whether it has them. docs/operations.md shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from concurrent.futures import Future
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ResourceType
-from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.admin import DescribeClusterRequest, DescribeGroupsRequest
 from kafka.protocol.consumer import HeartbeatRequest
 
-from ..state.errors import AccessDenied
-from .error_codes import denied, error_of, error_of_exception
+from ..runtime.watchdog import go_round
+from ..state.errors import AccessDenied, TierstateError, UnknownTopic
+from .answers import RawTopic
+from .error_codes import error_of
+from .kafka_access import KafkaAccess
 from .raw import RawClient
 
 WILDCARD = "*"
@@ -61,62 +62,28 @@ class Right:
         return str(self.operation.name).title().replace("_", "")
 
 
-def _rights(resource: Resource, **why: str) -> tuple[Right, ...]:
+def rights_on(resource: Resource, **why: str) -> tuple[Right, ...]:
     return tuple(Right(resource, AclOperation[name.upper()], text) for name, text in why.items())
 
 
-READER = (
-    *_rights(
-        Resource.TIER_STATE,
-        read="facts are read",
-        describe="its end and its leaders are asked for",
-        describe_configs="a topic that is not safe is refused",
-    ),
-    *_rights(
-        Resource.TOPICS,
-        read="what is not yet in the bucket is read from the broker",
-        describe="bounds and leaders are asked for",
-        describe_configs="`describe` says why a topic is not tiered",
-    ),
-)
-"""For the gateway, commands that only read, `read_records` and Spark. They join no group and commit nothing."""
-
-OPERATOR = (*READER, *_rights(Resource.TIER_STATE, write="what people say is a fact"))
-"""For commands that give orders, settle, release or recover."""
-
-INIT = (*OPERATOR, *_rights(Resource.TIER_STATE, create="`tierstate init` makes it"))
-
 AGENT = (
-    *_rights(
+    *rights_on(
         Resource.TIER_STATE,
         read="facts are read",
         write="facts are written",
         describe="its end and its leaders are asked for",
         describe_configs="nothing is deleted while it is not safe",
     ),
-    *_rights(
+    *rights_on(
         Resource.TOPICS,
         describe="bounds and leaders are asked for",
         describe_configs="retention is obeyed",
         delete="the local tier is trimmed (DeleteRecords)",
     ),
-    *_rights(Resource.EVERY_TOPIC, describe="it distinguishes a deleted topic from a hidden one"),
-    *_rights(Resource.CLUSTER, describe="all consumer groups are listed"),
-    *_rights(Resource.EVERY_GROUP, describe="what a group has read is asked for before every trim"),
+    *rights_on(Resource.EVERY_TOPIC, describe="it distinguishes a deleted topic from a hidden one"),
+    *rights_on(Resource.CLUSTER, describe="all consumer groups are listed"),
+    *rights_on(Resource.EVERY_GROUP, describe="what a group has read is asked for before every trim"),
 )
-AGENT_MAY = _rights(Resource.TOPICS, read="an open transaction is named")
-"""Rights that are optional for an agent."""
-
-ROLES = {
-    "agent": AGENT,
-    "gateway, commands that look, `read_records`, Spark": READER,
-    "in addition: [orders](#orders), `settle`, `accept-gap`, `release`, `undelete`, `leases --end`, `recover`": tuple(
-        right for right in OPERATOR if right not in READER
-    ),
-    "in addition: `tierstate init`": tuple(right for right in INIT if right not in OPERATOR),
-}
-"""The rows of the table. A role "in addition" has only the rights that it adds to those of the role above."""
-
 
 ADDED_BY = "; an administrator adds it: "
 """The text between the purpose of a right and the command that adds the right for the agent's user."""
@@ -161,8 +128,8 @@ TO_TRIM = tuple(
 )
 """The rights that an agent needs only to trim. An archive (``trim.enabled = false``) does not need them."""
 TO_FETCH = (
-    *_rights(Resource.TOPICS, read="records are copied by Fetch"),
-    *_rights(Resource.AGENTS, read="agents share partitions by this group"),
+    *rights_on(Resource.TOPICS, read="records are copied by Fetch"),
+    *rights_on(Resource.AGENTS, read="agents share partitions by this group"),
 )
 """What an agent with ``agent.source = "fetch"`` needs in addition."""
 
@@ -174,69 +141,103 @@ def rights_of_agent(*, trims: bool, fetches: bool) -> tuple[Right, ...]:
 
 
 def lacking(
-    admin: Any, raw: RawClient, tier_state: str, topics: Collection[str], rights: Collection[Right] = AGENT
+    raw: RawClient, tier_state: str, topics: Collection[str], rights: Collection[Right] = AGENT
 ) -> list[Lacking]:
     """Return which of these ``rights`` an agent of the ``topics`` lacks according to the brokers.
 
     The list is empty if the cluster has no authorizer. Raises BrokerUnavailable and its subclasses.
     """
-    may = {
-        (ResourceType.BROKER, "kafka-cluster"): _asked(admin.describe_cluster(**_ASKING)),
-        (ResourceType.GROUP, WILDCARD): tuple(AclOperation) if _may_describe_groups(raw) else (),
-        # a name that no topic has represents all topics: brokers answer "unknown" only if DESCRIBE is allowed
-        (ResourceType.TOPIC, WILDCARD): _asked(admin.describe_topics(TopicCollection([NOBODYS]), **_ASKING)[NOBODYS]),
-    }
-    for name, future in admin.describe_topics(TopicCollection([tier_state, *topics]), **_ASKING).items():
-        may[ResourceType.TOPIC, name] = _asked(future)
+    cluster = DescribeClusterRequest(include_cluster_authorized_operations=True, min_version=0, max_version=0)
+    # a name that no topic has represents all topics: brokers answer "unknown" only if DESCRIBE is allowed
+    answers = raw.metadata([NOBODYS, tier_state, *topics], operations=True).topics
+    may: dict[tuple[ResourceType, str], Collection[int] | None]
+    may = {(ResourceType.TOPIC, name): _allowed(topic) for name, topic in answers.items()}
+    may[ResourceType.TOPIC, WILDCARD] = may[ResourceType.TOPIC, NOBODYS]
+    may[ResourceType.BROKER, "kafka-cluster"] = raw.on_any(
+        lambda broker: raw.ask(broker, cluster)
+    ).authorized_operations
+    may[ResourceType.GROUP, WILDCARD] = EVERY_OPERATION if _may_describe_groups(raw) else ()
     if any(right.resource is Resource.AGENTS for right in rights):
         agents = group_of(tier_state)
-        may[ResourceType.GROUP, agents] = (AclOperation.READ,) if _may_join(raw, agents) else ()
+        may[ResourceType.GROUP, agents] = (AclOperation.READ.value,) if _may_join(raw, agents) else ()
     missing = []
     for right in rights:
         for topic in topics if right.resource is Resource.TOPICS else ("",):
             kind, name = right.resource.pattern(tier_state, topic)
-            if right.operation not in may[kind, name]:
+            if right.operation.value not in (may[kind, name] or ()):
                 missing.append(Lacking(right, kind, name))
     return missing
 
 
 NOBODYS = "tierstate-asks-what-it-may"
-_ASKING = {"include_authorized_operations": True, "request_timeout": 10}
+EVERY_OPERATION = tuple(each.value for each in AclOperation)
 
 
 def _may_describe_groups(raw: RawClient) -> bool:
     """Return whether DESCRIBE is allowed on a group that does not exist: brokers check the right before the group."""
     request = DescribeGroupsRequest(groups=[NOBODYS], min_version=3, max_version=5)
-    (group,) = raw.ask(min(raw.metadata().brokers), request).groups
+    (group,) = raw.on_any(lambda broker: raw.ask(broker, request)).groups
     return not isinstance(error_of(group.error_code), AccessDenied)
 
 
 def _may_join(raw: RawClient, group: str) -> bool:
     """Return whether READ is allowed on a group: any broker checks it before it looks for a heartbeat's member."""
     request = HeartbeatRequest(group_id=group, generation_id=-1, member_id="", min_version=3, max_version=3)
-    return not isinstance(error_of(raw.ask(min(raw.metadata().brokers), request).error_code), AccessDenied)
+    return not isinstance(error_of(raw.on_any(lambda broker: raw.ask(broker, request)).error_code), AccessDenied)
 
 
-def _asked(future: Future[Any]) -> Collection[AclOperation]:
-    """Return the authorized operations on a resource. The result is empty if not even DESCRIBE is allowed."""
-    try:
-        return future.result(timeout=15).authorized_operations or ()  # None: no operation at all (seen, 2.16)
-    except KafkaException as error:
-        code = error.args[0].code()
-        if denied(error):
-            return ()
-        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:  # brokers look for a topic after they checked the right
-            return tuple(AclOperation)  # visible but absent: brokers report its other rights only once it exists
-        raise error_of_exception(error) from error
+def _allowed(topic: RawTopic) -> Collection[int]:
+    """Return Kafka's codes of the operations that are allowed on a topic: none, if not even DESCRIBE is allowed."""
+    if isinstance(topic.error, AccessDenied):
+        return ()
+    if isinstance(topic.error, UnknownTopic):  # brokers look for a topic after they checked the right
+        return EVERY_OPERATION  # visible but absent: brokers report its other rights only once it exists
+    if topic.error is not None and not topic.operations:
+        raise topic.error
+    return topic.operations
 
 
-def table() -> str:
-    """Return the Markdown table of docs/operations.md."""
-    rows = ["| who | on | needs | for |", "|---|---|---|---|"]
-    for who, rights in ROLES.items():
-        for resource in Resource:
-            matching = [right for right in rights if right.resource is resource]
-            if matching:
-                names = ", ".join(right.operation.name for right in matching)
-                rows.append(f"| {who} | {resource.value} | {names} | {'; '.join(right.why for right in matching)} |")
-    return "\n".join(rows)
+LOOK_S = 30.0
+AGAIN_S = 5.0
+"""Seconds between checks while a right is missing or a login is refused."""
+
+
+class RightsWatch:
+    """``ask`` returns the missing rights (`acls.lacking`). ``raw`` logs in. Reading the results never blocks.
+
+    ``returned`` is called when the last missing right is granted, and when refused logins are accepted again."""
+
+    def __init__(self, ask: Callable[[], Sequence[Lacking]], kafka: KafkaAccess, raw: RawClient) -> None:
+        self._ask, self._kafka, self._raw = ask, kafka, raw
+        self.lacking: tuple[Lacking, ...] = ()
+        self._refusals = 0
+        self.returned: Callable[[], None] = lambda: None
+
+    def told(self, topic: str | None = None) -> list[str]:
+        """Return one sentence for each missing right. ``topic``: leave out the rights on other topics."""
+        return [each.told(self._kafka) for each in self.lacking if topic is None or each.concerns(topic)]
+
+    @property
+    def refused(self) -> list[str]:
+        """Return one sentence for each broker that refuses the login."""
+        return self._kafka.logins.troubles()
+
+    def run(self, stop: threading.Event) -> None:
+        """Check repeatedly until ``stop`` is set."""
+        go_round("rights watch", stop, self.look, lambda: AGAIN_S if self.lacking or self.refused else LOOK_S)
+
+    def look(self) -> None:
+        """Check once. If no broker answers, the last known rights are kept."""
+        self._raw.log_in(everywhere=True)
+        if self.refused:
+            return  # no broker would answer
+        if self._kafka.logins.count != self._refusals:
+            self._refusals = self._kafka.logins.count
+            self.returned()
+        try:
+            missing = self._ask()
+        except TierstateError:
+            return
+        before, self.lacking = self.lacking, tuple(missing)
+        if before and not self.lacking:
+            self.returned()

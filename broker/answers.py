@@ -1,4 +1,4 @@
-"""Brokers' answers to raw requests, as plain values."""
+"""Raw requests' parameters and brokers' answers, as plain values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..state.epochs import LeaderEpoch
 from ..state.errors import TierstateError
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation
 from .error_codes import error_of
 
 Address = tuple[str, int]
@@ -18,24 +19,49 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class RawPartition:
-    """A partition in the cluster metadata, which may be stale: a hint, never a fence."""
+class FetchSpec:
+    """A fetch from a partition's log. ``wait_ms``: milliseconds that the broker may wait for the first byte.
 
+    ``topic_id``: refuse any other topic.
+    """
+
+    topic: str
+    partition: int
+    offset: Offset
+    max_bytes: int
+    isolation: Isolation
+    leader_epoch: LeaderEpoch | None = None
+    wait_ms: int = 0
+    topic_id: TopicId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """A partition in the metadata, which may be stale on any broker: a hint, never a fence.
+
+    ``leader`` is None during an election.
+    """
+
+    partition: int
     leader: BrokerId | None
     leader_epoch: LeaderEpoch | None
-    replicas: tuple[BrokerId, ...]
-    in_sync: tuple[BrokerId, ...]
+    replicas: tuple[BrokerId, ...] = ()
+    in_sync: tuple[BrokerId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RawTopic:
-    """A topic in the cluster metadata. ``error``: the broker's answer instead of a description."""
+    """A topic in the metadata. ``error``: the broker's answer instead of a description.
+
+    ``operations``: Kafka's codes of the operations that the credentials are allowed, if the request asked for them.
+    """
 
     name: str
     topic_id: TopicId | None
     internal: bool
-    partitions: dict[int, RawPartition]
+    partitions: dict[int, PartitionDescription]
     error: TierstateError | None
+    operations: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +81,8 @@ class RawOffset:
     leader_epoch: LeaderEpoch | None
 
 
-@dataclass(frozen=True, slots=True)
-class RawConfig:
-    """``code`` is Kafka's error code; 0: no error. ``entries``: settings by Kafka's names."""
-
-    code: int
-    entries: dict[str, str | None]
+RawConfig = tuple[int, dict[str, str]]
+"""Kafka's error code (0: no error), and settings by Kafka's names, without those that are null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +97,6 @@ class RawFetch:
     aborted: tuple[tuple[int, Offset], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RawProducer:
-    """``last_timestamp``: the time of the newest batch, by the producer's clock; -1: unknown. ``open_from``: the first
-    offset of the producer's open transaction; None: no transaction is open.
-    """
-
-    producer_id: int
-    epoch: int
-    last_timestamp: TimestampMs
-    open_from: Offset | None
-
-
-@dataclass(frozen=True, slots=True)
-class RawProducers:
-    """``code`` is Kafka's error code; 0: no error."""
-
-    code: int
-    producers: tuple[RawProducer, ...]
-
-
 def metadata_of(answer: Any) -> RawMetadata:
     """Convert a MetadataResponse of kafka-python."""
     brokers = {BrokerId(one.node_id): (str(one.host), int(one.port)) for one in answer.brokers}
@@ -103,31 +105,20 @@ def metadata_of(answer: Any) -> RawMetadata:
 
 def topic_of(topic: Any) -> RawTopic:
     partitions = {}
-    for one in topic.partitions:
+    for one in sorted(topic.partitions, key=lambda each: each.partition_index):
         epoch = LeaderEpoch(one.leader_epoch) if one.leader_epoch >= 0 else None
         leader = BrokerId(one.leader_id) if one.leader_id >= 0 else None
-        partitions[one.partition_index] = RawPartition(leader, epoch, tuple(one.replica_nodes), tuple(one.isr_nodes))
+        partitions[one.partition_index] = PartitionDescription(
+            one.partition_index, leader, epoch, tuple(one.replica_nodes), tuple(one.isr_nodes)
+        )
     topic_id = TopicId.of(topic.topic_id.bytes) if topic.topic_id is not None and topic.topic_id.int else None
-    error = error_of(topic.error_code, topic=topic.name)
-    return RawTopic(topic.name or "", topic_id, topic.is_internal, partitions, error)
+    error, operations = error_of(topic.error_code, topic=topic.name), frozenset(topic.authorized_operations or ())
+    return RawTopic(topic.name or "", topic_id, topic.is_internal, partitions, error, operations)
 
 
 def configs_of(answer: Any) -> dict[str, RawConfig]:
+    """Convert a DescribeConfigsResponse of kafka-python."""
     return {
-        one.resource_name: RawConfig(one.error_code, {each.name: each.value for each in one.configs})
+        one.resource_name: (one.error_code, {each.name: each.value for each in one.configs if each.value is not None})
         for one in answer.results
     }
-
-
-def producers_of(answer: Any) -> RawProducers:
-    """Convert one partition of kafka-python's DescribeProducersResponse."""
-    producers = tuple(
-        RawProducer(
-            one.producer_id,
-            one.producer_epoch,
-            TimestampMs(one.last_timestamp),
-            Offset(one.current_txn_start_offset) if one.current_txn_start_offset >= 0 else None,
-        )
-        for one in answer.active_producers
-    )
-    return RawProducers(answer.error_code, producers)

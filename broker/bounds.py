@@ -1,18 +1,16 @@
-"""Read the bounds of a partition's log and of its epochs from the leader, fenced by one leader epoch."""
+"""Read the bounds of a partition's log, and its epochs, from a broker, fenced by one leader epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..state.epochs import LeaderEpoch
-from ..state.errors import Fenced, TierstateError
+from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
+from ..state.errors import CorruptData, TierstateError
 from ..state.ids import BrokerId
-from ..state.lineage import EpochEnd, epoch_end
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import TimestampMs
 from ..state.routing import Isolation, LocalBounds
 from .answers import Place, RawOffset
-from .error_codes import LeaderMoved, error_of
-from .leadership import Leadership
+from .error_codes import check, error_of
 from .raw import EARLIEST, EARLIEST_LOCAL, LATEST, RawClient
 
 
@@ -35,29 +33,6 @@ def read_bounds(
     if isinstance(bounds, TierstateError):
         raise bounds
     return bounds
-
-
-def bounds_of_leader(
-    raw: RawClient,
-    leadership: Leadership,
-    topic: str,
-    partition: int,
-    epoch: LeaderEpoch | None = None,
-    *,
-    timeout_s: float,
-    both_tiers: bool = False,
-) -> LocalBounds:
-    """Return `read_bounds` of the leader. Without ``epoch``, read them again if the leader changes in between."""
-
-    def ask(broker: BrokerId) -> LocalBounds:
-        try:
-            return read_bounds(raw, broker, topic, partition, epoch, both_tiers=both_tiers)
-        except Fenced as error:
-            if epoch is not None:
-                raise
-            raise LeaderMoved("a leader was elected while it was asked", topic=topic, partition=partition) from error
-
-    return leadership.on_leader(topic, partition, ask, timeout_s)
 
 
 def read_bounds_of(
@@ -98,34 +73,27 @@ def read_bounds_of(
     }
 
 
-def read_end_of_epoch(
-    raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
-) -> EpochEnd | None:
-    """Return the end of the newest epoch up to ``epoch`` in ``broker``'s log. Returns None if the log has none of them.
+def walk_epochs(raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch) -> Lineage:
+    """Return the lineage of the local log on ``broker``, which leads in ``epoch``; its first entry is the log start.
 
-    Both answers belong to ``leader_epoch``. The log's first epoch only grows during one leader's term, so it is
-    requested last: an epoch that is still in the log then was in it when its end was answered. Raises as `read_bounds`.
+    OffsetForLeaderEpoch answers with the newest epoch up to the requested one, and where the log leaves it. So the walk
+    asks for the epoch before each known one, from the epoch in force down to the first epoch of the log: one request an
+    epoch. The answers are those of `LeaderEpochFileCache` on that leader (as in its file on Kafka 3.9.1 and 4.3.0).
+    Raises Fenced if a newer epoch exists, LeaderMoved if the broker does not lead, CorruptData for answers that
+    contradict each other. Also raises UnknownTopic, AccessDenied, BrokerUnavailable, TimedOut.
     """
-    facts = {"topic": topic, "partition": partition, "broker": broker, "leader_epoch": leader_epoch}
-    end = _checked(raw.end_of_epoch(broker, topic, partition, epoch, leader_epoch), facts)
-    first = _checked(raw.list_offset(broker, topic, partition, EARLIEST, leader_epoch=leader_epoch), facts)
-    return epoch_end(epoch, end.leader_epoch, end.offset, first.leader_epoch)
-
-
-def offset_at(
-    raw: RawClient, broker: BrokerId, topic: str, partition: int, at: TimestampMs
-) -> tuple[Offset, TimestampMs] | None:
-    """Return the first local offset with a timestamp of ``at`` or later, and the timestamp. Returns None without one.
-
-    The offset may be below the broker's own log start (reading.md, "By time").
-    """
-    facts = {"topic": topic, "partition": partition, "broker": broker}
-    answer = _checked(raw.list_offset(broker, topic, partition, at), facts)
-    return (answer.offset, answer.timestamp) if answer.offset >= 0 else None
-
-
-def _checked(answer: RawOffset, facts: dict[str, object]) -> RawOffset:
-    error = error_of(answer.code, **facts)
-    if error is not None:
-        raise error
-    return answer
+    facts = {"topic": topic, "partition": partition, "broker": broker, "leader_epoch": epoch}
+    first = raw.list_offset(broker, topic, partition, EARLIEST, leader_epoch=epoch)
+    check(first.code, **facts)
+    oldest = epoch if first.leader_epoch is None else first.leader_epoch
+    entries: list[EpochEntry] = []
+    current = epoch
+    while current > oldest:
+        answer = raw.end_of_epoch(broker, topic, partition, LeaderEpoch(current - 1), epoch)
+        check(answer.code, **facts)
+        if answer.leader_epoch is None or answer.leader_epoch >= current or answer.offset < first.offset:
+            raise CorruptData("the leader contradicts itself about its epochs", asked=current - 1, **facts)
+        entries.append(EpochEntry(current, answer.offset))
+        current = answer.leader_epoch
+    entries.append(EpochEntry(oldest, first.offset))
+    return Lineage(tuple(reversed(entries)))

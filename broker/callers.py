@@ -9,33 +9,32 @@ CreateTokens on that user). Only tokens are kept. Each request is a new login, s
 from __future__ import annotations
 
 import base64
-import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
 from cachetools import LRUCache
-from kafka.protocol.metadata import MetadataRequest
 
 from ..runtime.clock import Clock
-from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TierstateError, TimedOut
-from .answers import Address
-from .caller_groups import read_groups_as
+from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierstateError, TimedOut
+from .answers import Address, RawTopic, metadata_of
 from .client_config import bootstrap_addresses
 from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
-from .groups import TopicGroups
+from .groups import TopicGroups, read_groups_as
 from .kafka_access import access_of, own_login
+from .messages import CreateDelegationTokenRequest
+from .raw import metadata_request
 from .raw_connection import RawConnection
 from .sasl import DEFAULT_MECHANISM, OAUTHBEARER, Login, own_mechanism, speaks_sasl
-from .wire import Frame, Malformed, length_of, string_of
 
 R = TypeVar("R")
 READ, DESCRIBE = 3, 8
 """Bits of ``topic_authorized_operations``: AclOperation's codes."""
-CREATE_TOKEN, CREATE_TOKEN_VERSION = 38, 3
-"""CreateDelegationToken; version 3 is the first that creates a token for another owner."""
+OTHER_OWNER = 3
+"""The first version of CreateDelegationToken that creates a token for another owner."""
 TOKEN_S = 3600.0
 TOKENS = 10_000
 """Tokens that are kept; the least recently used one is evicted."""
@@ -78,32 +77,33 @@ class Callers:
         own = own_mechanism(self._kafka)
         return own if own and own != OAUTHBEARER else DEFAULT_MECHANISM
 
-    def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
-        """Return this login's rights. Raises AccessDenied (refused), BrokerUnavailable, TimedOut (no answer)."""
-        connection, deadline = self._connected(login)
-        try:
-            return _rights(connection, topics, deadline)
-        finally:
-            connection.close()
+    def rights(self, who: Login | str, topics: Sequence[str]) -> dict[str, Rights]:
+        """Return the rights of a login, or of ``User:<who>`` by a delegation token.
 
-    def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
-        """Return the rights of ``User:<user>``. Raises AccessDenied if tierstate may not create a token for this user.
-
-        Also raises InvalidRequest without SASL, CorruptData, and the errors of `rights`.
+        Raises AccessDenied if the login is refused, or if tierstate may not create a token for this user. Also raises
+        BrokerUnavailable or TimedOut without an answer, InvalidRequest without SASL, and CorruptData.
         """
-        return self._as_user(user, lambda login: self.rights(login, topics))
 
-    def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
-        """Return the groups that this login may DESCRIBE, and their offsets. ``login`` None: tierstate's own login.
+        def ask(login: Login) -> dict[str, Rights]:
+            connection, deadline = self._connected(login)
+            with closing(connection):
+                answer = metadata_of(connection.ask(metadata_request(topics, operations=True), deadline))
+            return {name: _rights(answer.topics.get(name)) for name in topics}
+
+        return ask(who) if isinstance(who, Login) else self._as_user(who, ask)
+
+    def groups(self, who: Login | str | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        """Return the groups that ``who`` may DESCRIBE, and their offsets. ``who`` None: tierstate's own login.
 
         Raises as `rights`. If at least one broker answers, each broker that does not is a problem in the result.
         """
-        own = own_login(self._kafka) if login is None else login
-        return read_groups_as(lambda addresses: self._connected(own, addresses), topic, partitions)
 
-    def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups:
-        """Return `groups` of ``User:<user>``. Raises as `rights_of`."""
-        return self._as_user(user, lambda login: self.groups(login, topic, partitions))
+        def ask(login: Login | None) -> TopicGroups:
+            return read_groups_as(lambda addresses: self._connected(login, addresses), topic, partitions)
+
+        if isinstance(who, str):
+            return self._as_user(who, ask)
+        return ask(own_login(self._kafka) if who is None else who)
 
     def _as_user(self, user: str, ask: Callable[[Login], R]) -> R:
         with self._lock:
@@ -135,21 +135,19 @@ class Callers:
         if own is None:
             raise InvalidRequest("without SASL to the brokers nobody can be asked for")
         connection, deadline = self._connected(own)
-        owner = string_of(b"User", flexible=True) + string_of(user.encode(), flexible=True)
-        renewers, ends = length_of(0, flexible=True), b"\0"
-        try:
-            body = owner + renewers + struct.pack(">q", int(TOKEN_S * 1000)) + ends
-            answer = Frame(connection.exchange(CREATE_TOKEN, CREATE_TOKEN_VERSION, body, deadline))
-            code, token_id, secret = _token_of(answer)
-        except Malformed as error:
-            raise CorruptData("the broker's answer cannot be read", request="CreateDelegationToken") from error
-        finally:
-            connection.close()
-        if code:
-            reason = error_of(code, request="CreateDelegationToken", user=user)
-            raise AccessDenied("no delegation token can be made for this user", user=user, reason=reason or code)
+        request = CreateDelegationTokenRequest(
+            owner_principal_type="User",
+            owner_principal_name=user,
+            renewers=[],
+            max_lifetime_ms=int(TOKEN_S * 1000),
+            min_version=OTHER_OWNER,
+        )
+        with closing(connection):
+            token = connection.ask(request, deadline)
+        if (reason := error_of(token.error_code, request="CreateDelegationToken", user=user)) is not None:
+            raise AccessDenied("no delegation token can be made for this user", user=user, reason=reason)
         mechanism = own.mechanism if own.mechanism.startswith("SCRAM-") else DEFAULT_MECHANISM
-        return Login(mechanism, token_id, base64.b64encode(secret).decode(), by_token=True)
+        return Login(mechanism, token.token_id, base64.b64encode(token.hmac).decode(), by_token=True)
 
     def _connected(
         self, login: Login | None, addresses: Sequence[Address] | None = None
@@ -166,28 +164,7 @@ class Callers:
         raise failure
 
 
-def _token_of(answer: Frame) -> tuple[int, str, bytes]:
-    """Return error code, token id and HMAC (CreateDelegationTokenResponse.json, version 3)."""
-    code = answer.int16()
-    for _ in range(4):  # owner and requester, a type and a name each
-        answer.raw_string(flexible=True)
-    for _ in range(3):  # timestamps: issue, expiry, latest expiry
-        answer.int64()
-    return code, answer.string(flexible=True), answer.raw_string(flexible=True) or b""
-
-
-def _rights(connection: RawConnection, topics: Sequence[str], deadline: float) -> dict[str, Rights]:
-    requests = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-    request = MetadataRequest(
-        topics=requests,
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=True,
-        min_version=8,
-        max_version=10,
-    )
-    rights = dict.fromkeys(topics, NONE)
-    for each in connection.ask(request, deadline).topics:
-        if each.error_code == 0 and each.name in rights:
-            bits: set[int] = each.authorized_operations
-            rights[each.name] = Rights(describe=not bits.isdisjoint((READ, DESCRIBE)), read=READ in bits)
-    return rights
+def _rights(topic: RawTopic | None) -> Rights:
+    if topic is None or topic.error is not None:
+        return NONE
+    return Rights(describe=not topic.operations.isdisjoint((READ, DESCRIBE)), read=READ in topic.operations)

@@ -8,27 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from confluent_kafka.admin import AdminClient
+from kafka.protocol.admin.transactions import DescribeProducersRequest
 
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, TierstateError
+from ..state.errors import (
+    AccessDenied,
+    BrokerUnavailable,
+    CorruptData,
+    Fenced,
+    InvalidRequest,
+    OffsetOutOfRange,
+    TierstateError,
+    UnknownTopic,
+)
 from ..state.ids import BrokerId, TopicId
-from ..state.offsets import Offset
+from ..state.offsets import Offset, TimestampMs
 from ..state.retention import TopicConfig
 from ..state.routing import LocalBounds
 from .answers import Address, Place, RawMetadata
-from .bounds import bounds_of_leader, read_bounds, read_bounds_of
-from .existence import may_describe, topic_exists
+from .bounds import read_bounds, read_bounds_of
+from .error_codes import OFFSET_OUT_OF_RANGE, LeaderMoved, check
 from .groups import TopicGroups, read_groups
-from .leadership import Leadership
-from .live_client import LiveClient
-from .local_reads import TIMEOUT_S
+from .local_reads import LocalReader
 from .raw import RawClient
 from .topics import TopicDescription, describe_topic, describe_topics, read_config, read_configs
-from .transactions import OpenTransaction, read_open_transactions
-from .truncation import LONGEST_SECONDS, delete_records_on
+
+LONGEST_SECONDS = 5.0
+NOBODYS_TOPIC = "tierstate.may.i.describe.every.topic"
+"""No ACL has this name or a prefix of it. So DESCRIBE on it needs the right on all topics (or no authorizer)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """``start``: the offset of its first record in the partition. ``last_timestamp``: the time of the producer's newest
+    batch in the partition, by the producer's clock; None: unknown.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    start: Offset
+    last_timestamp: TimestampMs | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +80,10 @@ class TopicDirectory(Protocol):
         ...
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
-        """Return whether ``broker`` knows a topic of this id. See `existence.topic_exists`."""
+        """Return whether this broker's metadata has the topic id. The metadata may be old: ask two brokers, twice.
+
+        Raises AccessDenied if the topic exists, but these credentials may not DESCRIBE it. Also raises InvalidRequest.
+        """
         ...
 
 
@@ -89,11 +113,19 @@ class BrokerControl(TopicDirectory, Protocol):
         ...
 
     def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
-        """Return the open transactions of a partition: see `transactions.read_open_transactions`."""
+        """Return the open transactions, lowest start first. On the leader, the first one determines the last stable
+        offset. A follower also answers (seen on 4.3.0), by the records that it has fetched.
+
+        Raises LeaderMoved if the broker has no replica (yet), AccessDenied without READ on the topic, InvalidRequest if
+        the broker is too old, UnknownTopic, and CorruptData.
+        """
         ...
 
     def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:
-        """Return whether ``broker`` allows to DESCRIBE these and all other topics. See `existence.may_describe`."""
+        """Return whether ``broker`` allows to DESCRIBE these topics, which need not exist, and every other topic.
+
+        An ACL that denies one name overrides an ACL that allows all names, so pass every topic that matters.
+        """
         ...
 
     def groups(self, topic: str) -> TopicGroups:
@@ -107,19 +139,20 @@ class BrokerControl(TopicDirectory, Protocol):
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
     ) -> Offset:
-        """Delete records on one broker: see `truncation.delete_records_on`."""
-        ...
+        """Delete records below ``before`` on ``broker``, and return the low watermark over its replicas.
 
-    def close(self) -> None: ...
+        Raises Fenced if this broker does not lead, OffsetOutOfRange if ``before`` is past the high watermark, and
+        NotTiered if the topic does not allow it: nothing was deleted. Raises BrokerUnavailable if the request was not
+        sent or the broker failed. Raises TimedOut if records may be deleted, now or later: then read the bounds.
+        """
+        ...
 
 
 class KafkaControl:
     """The `BrokerControl` of a real cluster."""
 
-    def __init__(self, raw: RawClient, admin: LiveClient, leadership: Leadership) -> None:
-        self._raw = raw
-        self._admin: LiveClient | None = admin
-        self._leadership = leadership
+    def __init__(self, raw: RawClient, reads: LocalReader) -> None:
+        self._raw, self._reads = raw, reads
         self._described: tuple[RawMetadata, tuple[TopicDescription, ...]] | None = None
 
     def cluster(self) -> ClusterDescription:
@@ -144,7 +177,7 @@ class KafkaControl:
     ) -> LocalBounds:
         if broker is not None:
             return read_bounds(self._raw, broker, topic, partition, epoch)
-        return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, timeout_s=TIMEOUT_S)
+        return self._reads.bounds(topic, partition, epoch)
 
     def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
         return read_configs(self._raw, broker, topics)
@@ -153,13 +186,49 @@ class KafkaControl:
         return read_bounds_of(self._raw, broker, dict.fromkeys(places))
 
     def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
-        return read_open_transactions(self._raw, broker, topic, partition)
+        # DescribeProducers (KIP-664, Kafka 2.8); only the coordinator knows a transaction's begin time and id
+        query = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
+        answer = self._raw.ask(broker, DescribeProducersRequest(topics=[query], min_version=0, max_version=0))
+        answers = {(each.name, part.partition_index): part for each in answer.topics for part in each.partitions}
+        if (topic, partition) not in answers:
+            raise CorruptData("the broker's answer leaves a partition out", request="DescribeProducers", broker=broker)
+        state = answers[topic, partition]
+        check(state.error_code, topic=topic, partition=partition, broker=broker)
+        transactions = [
+            OpenTransaction(
+                each.producer_id,
+                each.producer_epoch,
+                Offset(each.current_txn_start_offset),
+                TimestampMs(each.last_timestamp) if each.last_timestamp >= 0 else None,
+            )
+            for each in state.active_producers
+            if each.current_txn_start_offset >= 0
+        ]
+        return tuple(sorted(transactions, key=lambda each: each.start))
+
+    # The next two follow Kafka's `KafkaApis.handleTopicMetadataRequest`. A Metadata request by topic id (version 12,
+    # Kafka 3.1) is answered UNKNOWN_TOPIC_ID only if the broker's metadata lacks the id. If the topic exists but the
+    # caller may not DESCRIBE it, the answer is TOPIC_AUTHORIZATION_FAILED: ids are no secrets (seen on 4.3.0). A
+    # request by name is refused if the caller may not DESCRIBE the name, whether or not the topic exists. So the answer
+    # about a name that no topic has depends on rights alone.
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
-        return topic_exists(self._raw, broker, topic_id)
+        answers = self._raw.topics_on(broker, [topic_id])
+        if len(answers) != 1 or answers[0].topic_id != topic_id:
+            raise BrokerUnavailable("the broker answered about another topic", broker=broker, topic_id=topic_id)
+        error = answers[0].error
+        if isinstance(error, UnknownTopic):
+            return False
+        if error is not None and not isinstance(error, BrokerUnavailable):
+            raise error
+        return True  # a topic without a leader exists too
 
     def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:
-        return may_describe(self._raw, broker, topics)
+        names = sorted({NOBODYS_TOPIC, *topics})
+        answers = self._raw.topics_on(broker, names)
+        if sorted(topic.name for topic in answers) != names:
+            raise BrokerUnavailable("the broker answered about other topics", broker=broker)
+        return not any(isinstance(topic.error, AccessDenied) for topic in answers)
 
     def groups(self, topic: str) -> TopicGroups:
         return self.groups_of([topic])[topic]
@@ -170,17 +239,21 @@ class KafkaControl:
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
     ) -> Offset:
-        return delete_records_on(self._raw, broker, topic, partition, before, timeout)
-
-    @property
-    def admin(self) -> AdminClient:
-        if self._admin is None:
-            raise BrokerUnavailable("the connection is closed")
-        admin: AdminClient = self._admin.now()
-        return admin
-
-    def close(self) -> None:
-        """Release librdkafka's client, which closes with the last reference to it. Otherwise a caller that keeps a
-        reader (a prompt keeps a traceback after Ctrl-C) would keep its threads, pipes and sockets. `raw` stays open.
-        """
-        self._admin = None
+        # DeleteRecords is the only request of tierstate that makes a broker drop data. It has no leader epoch and no
+        # topic id, and any leader that receives it executes it. So it is sent once, to one broker, with a short
+        # deadline, and is never routed to the current leader (leader.md, "Trim the local tier").
+        if before < 0:  # -1 would mean "everything up to the high watermark"
+            raise InvalidRequest("DeleteRecords needs an offset", before=before)
+        if not 0 < timeout <= LONGEST_SECONDS:
+            raise InvalidRequest("DeleteRecords must end soon", timeout=timeout, longest=LONGEST_SECONDS)
+        code, low_watermark = self._raw.delete_records(broker, topic, partition, before, timeout)
+        facts: dict[str, Any] = {"topic": topic, "partition": partition, "broker": broker, "before": before}
+        if code == OFFSET_OUT_OF_RANGE:
+            bounds = self.bounds(topic, partition, broker=broker)
+            valid = {"valid_start": bounds.local_start, "valid_end": bounds.high_watermark}
+            raise OffsetOutOfRange("DeleteRecords past the high watermark", **valid, **facts)
+        try:
+            check(code, **facts)
+        except LeaderMoved as error:
+            raise Fenced("this broker does not lead the partition: nothing was deleted", **facts) from error
+        return low_watermark

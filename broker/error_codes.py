@@ -66,6 +66,13 @@ def error_of(code: int, **facts: object) -> TierstateError | None:
     return InvalidRequest("the broker refuses this request", **facts, kafka_error=code)
 
 
+def check(code: int, **facts: object) -> None:
+    """Raise the error of a code, unless the code is 0."""
+    error = error_of(code, **facts)
+    if error is not None:
+        raise error
+
+
 def denied(error: Any, **facts: object) -> AccessDenied | None:
     """Return AccessDenied if an error of librdkafka (KafkaError, KafkaException) means that; else None."""
     cause = error.args[0] if isinstance(error, KafkaException) else error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,16 +16,18 @@ from typing import Any
 from kafka.protocol.admin import DescribeClusterRequest, DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from ..state.errors import InvalidRequest, TierstateError
+from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError, TimedOut
 from ..state.offsets import Offset
+from .answers import Address, metadata_of
 from .error_codes import error_of
-from .group_messages import (
+from .messages import (
     ConsumerGroupDescribeRequest,
     DescribeShareGroupOffsetsRequest,
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
 )
-from .raw import RawClient
+from .raw import RawClient, metadata_request
+from .raw_connection import RawConnection
 from .wire import Frame
 
 Excluded = Callable[[str], bool]
@@ -73,8 +76,14 @@ class TopicGroups:
 Ask = Callable[[Any], Any]
 """Sends one request to one broker and returns its answer. Raises BrokerUnavailable, TimedOut, CorruptData."""
 
+Connect = Callable[[Sequence[Address] | None], tuple[RawConnection, float]]
+"""Connects to the first address (None: of all known ones) that answers. Returns the connection and its deadline."""
 AT_ONCE = 200
 """The most groups in one request."""
+COMMIT_OFFSETS = ("classic", "consumer", "streams")
+"""Kinds of groups that commit offsets."""
+MOST_GROUPS = 5000
+"""The most groups of one broker whose offsets are requested for a caller."""
 _DESCRIBE = 8
 """Kafka's code of the operation DESCRIBE."""
 _GROUP_ID_NOT_FOUND = 69
@@ -123,6 +132,39 @@ def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroup
         why = "these credentials lack DESCRIBE on the cluster, so groups may be hidden"
         listing.problems.insert(0, GroupProblem(None, why))
     return {topic: listing.of_topic(topic) for topic in topics}
+
+
+def read_groups_as(connect: Connect, topic: str, partitions: Sequence[int]) -> TopicGroups:
+    """Return the positions of those groups on a topic that a caller may see. ``connect`` logs in as the caller.
+
+    ListGroups returns only the groups that the caller may DESCRIBE, and OffsetFetch only their offsets: Kafka's
+    authorizer decides. A broker that does not answer becomes a problem in the result. Raises BrokerUnavailable or
+    TimedOut if no broker answers, and AccessDenied if the login is refused.
+    """
+    connection, deadline = connect(None)
+    with closing(connection):
+        brokers = metadata_of(connection.ask(metadata_request(()), deadline)).brokers
+    listing = _Listing([topic])
+    for broker, address in sorted(brokers.items()):
+        try:
+            connection, deadline = connect([address])
+            with closing(connection):
+                _ask_for_caller(partial(connection.ask, deadline=deadline), listing, {topic: partitions})
+        except (BrokerUnavailable, TimedOut):
+            why = f"broker {broker} did not answer: the groups that it knows are missing"
+            listing.problems.append(GroupProblem(None, why))
+        except TierstateError as refused:
+            listing.problems.append(GroupProblem(None, f"a broker did not list its groups: {refused.message}"))
+    return listing.of_topic(topic)
+
+
+def _ask_for_caller(ask: Ask, listing: _Listing, partitions: Mapping[str, Sequence[int]]) -> None:
+    kinds = list_groups(ask)
+    names = sorted(name for kind in COMMIT_OFFSETS for name in kinds.get(kind, ()))
+    if len(names) > MOST_GROUPS:
+        why = f"{len(names) - MOST_GROUPS} groups of a broker were not asked about"
+        listing.problems.append(GroupProblem(None, why))
+    _add_offsets(committed_offsets(ask, names[:MOST_GROUPS], partitions), listing)
 
 
 def list_groups(ask: Ask) -> dict[str, list[str]]:

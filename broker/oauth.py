@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
 from ..runtime.clock import Clock, SystemClock
@@ -200,13 +201,19 @@ def _signed_for_msk(kafka: Mapping[str, str]) -> tuple[str, float, str]:
     return value, expires_ms / 1000, f"{MSK} {region}"
 
 
-def _expiry_of(token: str) -> float | None:
-    """Return a JWT's ``exp``, or None. Nothing is verified: that is the broker's task."""
+def claims_of(token: str) -> dict[str, Any]:
+    """Return a JWT's claims; empty for another token. Nothing is verified: that is the broker's task."""
+    parts = token.split(".")
     try:
-        payload = token.split(".")[1]
-        return float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
-    except (IndexError, KeyError, TypeError, ValueError):
-        return None
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))) if len(parts) == 3 else {}
+    except ValueError:
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _expiry_of(token: str) -> float | None:
+    expiry = claims_of(token).get("exp")
+    return float(expiry) if isinstance(expiry, int | float) else None
 
 
 def _extensions(text: str) -> dict[str, str]:

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka.admin import AdminClient
-
 from ..runtime.clock import Clock, SystemClock
-from .client_config import admin_config
 from .control import KafkaControl
 from .kafka_access import access_of
-from .leadership import Leadership
-from .live_client import LiveClient
 from .local_reads import LocalReader
 from .raw import RawClient
 
@@ -25,16 +20,9 @@ class Broker:
 
     control: KafkaControl
     reads: LocalReader
-    leadership: Leadership
     raw: RawClient
 
-    @property
-    def admin(self) -> AdminClient:
-        """librdkafka's current client. Raises BrokerUnavailable once this is closed."""
-        return self.control.admin
-
     def close(self) -> None:
-        self.control.close()
         self.raw.close()
 
     def __enter__(self) -> Self:
@@ -52,8 +40,6 @@ def open_broker(kafka: Mapping[str, str], clock: Clock | None = None) -> Broker:
     Raises InvalidRequest when the addresses or the TLS files cannot be used.
     """
     clock = clock or SystemClock()
-    kafka = access_of(kafka)
-    raw = RawClient(kafka, clock)
-    admin = LiveClient(kafka, AdminClient, admin_config)
-    leadership = Leadership(raw, clock)
-    return Broker(KafkaControl(raw, admin, leadership), LocalReader(raw, leadership), leadership, raw)
+    raw = RawClient(access_of(kafka), clock)
+    reads = LocalReader(raw, clock)
+    return Broker(KafkaControl(raw, reads), reads, raw)

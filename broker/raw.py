@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from kafka.protocol.admin import DeleteRecordsRequest, DescribeConfigsRequest
-from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import MetadataRequest
 
@@ -25,27 +24,25 @@ from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, Tiersta
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation
-from .answer_memo import AnswerMemo
 from .answers import (
     Address,
+    FetchSpec,
     Place,
     RawConfig,
     RawFetch,
     RawMetadata,
     RawOffset,
-    RawProducers,
     RawTopic,
     configs_of,
     metadata_of,
-    producers_of,
     topic_of,
 )
 from .client_config import bootstrap_addresses
-from .fetch_spec import FetchSpec
 from .framed_socket import FramedSocket, tls_context
 from .kafka_access import access_of, own_login
-from .raw_connection import RawConnection
+from .raw_connection import AnswerMemo, RawConnection
 
+R = TypeVar("R")
 LATEST, EARLIEST = TimestampMs(-1), TimestampMs(-2)
 EARLIEST_LOCAL = TimestampMs(-4)
 """The start of the local log. For a topic that Kafka itself tiers (KIP-405), `EARLIEST` is the start of both tiers."""
@@ -77,25 +74,25 @@ class RawClient:
         self._whole_metadata = AnswerMemo(metadata_of)
         self._configs = AnswerMemo(configs_of)
 
-    def metadata(self, topics: Sequence[str] | None = ()) -> RawMetadata:
+    def metadata(self, topics: Sequence[str] | None = (), *, operations: bool = False) -> RawMetadata:
         """Return the brokers and these topics (None: all topics) from the first broker that answers. Creates no topic.
 
-        For all topics, an unchanged answer returns the same object. Raises BrokerUnavailable or TimedOut if no broker
-        answers, and AccessDenied if a broker refuses the credentials.
+        ``operations``: also ask for the operations that the credentials are allowed. For all topics, an unchanged
+        answer returns the same object. Raises BrokerUnavailable or TimedOut if no broker answers, and AccessDenied if a
+        broker refuses the credentials.
         """
-        names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        memo = self._whole_metadata if topics is None else None
         with self._lock:
             addresses = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
         failure: TierstateError = BrokerUnavailable("no broker is known")
         for address in addresses:
-            request = MetadataRequest(topics=names, allow_auto_topic_creation=False, min_version=10, max_version=12)
+            request = metadata_request(topics, operations=operations)
             try:
-                seconds = min(METADATA_SECONDS, self.timeout)
-                answer = self._read(address, request, seconds, self._whole_metadata if names is None else None)
+                answer = self._read(address, request, min(METADATA_SECONDS, self.timeout), memo)
             except (BrokerUnavailable, TimedOut) as error:
                 failure = error
                 continue
-            metadata: RawMetadata = answer if names is None else metadata_of(answer)
+            metadata: RawMetadata = metadata_of(answer) if memo is None else answer
             with self._lock:
                 self._brokers = dict(metadata.brokers)
             return metadata
@@ -202,25 +199,22 @@ class RawClient:
         end_epoch = LeaderEpoch(answer.leader_epoch) if answer.leader_epoch >= 0 else None
         return RawOffset(answer.error_code, Offset(answer.end_offset), TimestampMs(-1), end_epoch)
 
-    def active_producers(self, broker: BrokerId, topic: str, partition: int) -> RawProducers:
-        """Return every producer whose state this broker keeps with its replica (DescribeProducers, Kafka 2.8).
-
-        Raises InvalidRequest if the broker is too old, and CorruptData if its answer lacks the partition.
-        """
-        query = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
-        request = DescribeProducersRequest(topics=[query], min_version=0, max_version=0)
-        answer = self._read(self._address(broker), request, min(METADATA_SECONDS, self.timeout))
-        answers = {(one.name, part.partition_index): part for one in answer.topics for part in one.partitions}
-        if (topic, partition) not in answers:
-            raise CorruptData("the broker's answer leaves a partition out", request="DescribeProducers", broker=broker)
-        return producers_of(answers[topic, partition])
-
     def ask(self, broker: BrokerId, request: Any) -> Any:
         """Return this broker's answer to a request that only reads.
 
         Raises BrokerUnavailable, TimedOut, CorruptData, and InvalidRequest if the broker is too old.
         """
         return self._read(self._address(broker), request, self.timeout)
+
+    def on_any(self, call: Callable[[BrokerId], R]) -> R:
+        """Return ``call`` of the first broker that answers. Raises BrokerUnavailable or TimedOut if no broker does."""
+        failure: TierstateError = BrokerUnavailable("no broker is known")
+        for broker in self.metadata().brokers:
+            try:
+                return call(broker)
+            except (BrokerUnavailable, TimedOut) as error:
+                failure = error
+        raise failure
 
     def fetch(self, broker: BrokerId, spec: FetchSpec) -> RawFetch:
         """Send one Fetch, without a fetch session. The first batch is complete, even if it exceeds ``max_bytes``."""
@@ -380,6 +374,17 @@ class RawClient:
             with self._lock:  # a restarted broker may have a new address
                 self._brokers = {broker: other for broker, other in self._brokers.items() if other != address}
             raise
+
+
+def metadata_request(topics: Sequence[str] | None, *, operations: bool = False) -> Any:
+    """Return a request for the brokers and these topics (None: all topics), as `RawClient.metadata` describes it."""
+    return MetadataRequest(
+        topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=operations,
+        min_version=10,
+        max_version=12,
+    )
 
 
 def server_of(address: Address) -> str:

@@ -8,9 +8,9 @@ password.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from kafka.errors import KafkaError
 from kafka.net.sasl.scram import ScramClient
@@ -41,18 +41,6 @@ class Login:
     """What a bearer token's login says besides the token."""
 
 
-class Exchange(Protocol):
-    """The messages of one login, in both directions."""
-
-    def say(self) -> bytes:
-        """Return the next message to the broker."""
-        ...
-
-    def hear(self, answer: bytes) -> bool:
-        """Return whether this was the last answer. Raises AccessDenied if it refuses, or does not prove the secret."""
-        ...
-
-
 def own_mechanism(kafka: Mapping[str, str]) -> str | None:
     """Return the mechanism in librdkafka's properties; None without SASL. Raises InvalidRequest for unknown ones."""
     if not speaks_sasl(kafka):
@@ -67,59 +55,36 @@ def speaks_sasl(kafka: Mapping[str, str]) -> bool:
     return "sasl" in kafka.get("security.protocol", "").lower()
 
 
-def exchange_of(login: Login) -> Exchange:
-    """Return a new exchange. Raises InvalidRequest for a name or a secret that this mechanism cannot carry."""
+def exchange_of(login: Login) -> Generator[bytes, bytes, None]:
+    """Yield each message of a login to the broker, and get its answer. The login is over when the generator ends.
+
+    Raises InvalidRequest for a name or a secret that this mechanism cannot carry, and AccessDenied for an answer that
+    refuses, or does not prove the secret.
+    """
     if "\0" in login.user or "\0" in login.secret:
         raise InvalidRequest("a user's name or password has a character that SASL cannot carry")
     if login.mechanism == OAUTHBEARER:
         if not _BEARER.fullmatch(login.secret):
             raise InvalidRequest("a bearer token has a character that SASL cannot carry")
         more = "".join(f"{name}={value}\1" for name, value in login.extensions)
-        return _Once(f"n,,\1auth=Bearer {login.secret}\1{more}\1".encode())
-    if login.mechanism == PLAIN:
-        return _Once(f"\0{login.user}\0{login.secret}".encode())
-    return _Scram(login)
+        message = f"n,,\1auth=Bearer {login.secret}\1{more}\1".encode()
+    elif login.mechanism == PLAIN:
+        message = f"\0{login.user}\0{login.secret}".encode()
+    else:
+        yield from _scram(login)
+        return
+    if (yield message):  # the reason of a refusal
+        raise AccessDenied("the broker refuses these credentials")
 
 
-class _Once:
-    """An exchange of one message. If the broker's answer is not empty, it is the reason of a refusal."""
-
-    def __init__(self, message: bytes) -> None:
-        self._message = message
-
-    def say(self) -> bytes:
-        return self._message
-
-    def hear(self, answer: bytes) -> bool:
-        if answer:
-            raise AccessDenied("the broker refuses these credentials")
-        return True
-
-
-class _Scram:
+def _scram(login: Login) -> Generator[bytes, bytes, None]:
     """SCRAM by kafka-python's client. It neither quotes names nor knows tokens, so the first message is built here."""
-
-    def __init__(self, login: Login) -> None:
-        self._client: Any = ScramClient(login.user, login.secret, login.mechanism)
-        self._extensions = b",tokenauth=true" if login.by_token else b""
-        self._heard = 0
-
-    def say(self) -> bytes:
-        client = self._client
-        if self._heard:
-            last: bytes = client.final_message()
-            return last
-        name = client.user.replace(b"=", b"=3D").replace(b",", b"=2C")
-        bare: bytes = b"n=" + name + b",r=" + client.nonce + self._extensions
-        client.auth_message += bare
-        return b"n,," + bare
-
-    def hear(self, answer: bytes) -> bool:
-        self._heard += 1
-        client = self._client
-        process = client.process_server_first_message if self._heard == 1 else client.process_server_final_message
-        try:
-            process(answer)
-        except (ValueError, KeyError, KafkaError) as error:
-            raise AccessDenied("the broker did not prove that it knows the password") from error
-        return self._heard == 2
+    client: Any = ScramClient(login.user, login.secret, login.mechanism)
+    name = client.user.replace(b"=", b"=3D").replace(b",", b"=2C")
+    bare: bytes = b"n=" + name + b",r=" + client.nonce + (b",tokenauth=true" if login.by_token else b"")
+    client.auth_message += bare
+    try:
+        client.process_server_first_message((yield b"n,," + bare))
+        client.process_server_final_message((yield client.final_message()))
+    except (ValueError, KeyError, KafkaError) as error:
+        raise AccessDenied("the broker did not prove that it knows the password") from error

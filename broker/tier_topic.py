@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
+from kafka.errors import UnsupportedCodecError
+from kafka.record.memory_records import MemoryRecords
 
 from ..runtime.clock import SystemClock
 from ..state.epochs import LeaderEpoch
@@ -26,31 +27,25 @@ from ..state.errors import (
     TimedOut,
     Unavailable,
     UnknownOutcome,
-    UnknownTopic,
 )
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.routing import Isolation
 from ..state.view import Anchor
-from .answers import Place
-from .bounds import offset_at
-from .client_config import admin_config, kafka_error, producer_config
-from .error_codes import OFFSET_OUT_OF_RANGE, denied, error_of
-from .fetch_spec import FetchSpec
+from .answers import FetchSpec, Place
+from .client_config import kafka_error, producer_config
+from .error_codes import OFFSET_OUT_OF_RANGE, check, denied
 from .kafka_access import access_of
-from .leadership import Leadership
 from .live_client import LiveClient
+from .local_reads import LocalReader
 from .raw import EARLIEST, LATEST, RawClient
-from .tier_reader import KafkaReader, check_head, key_bytes
+from .tier_reader import KafkaReader, check_head, key_bytes, key_text
 from .tier_reader import TierBatch as TierBatch
 from .tier_reader import TierReader as TierReader
-from .tier_record import anchor_in
-
-Answer = TypeVar("Answer")
+from .topics import describe_topic
 
 APPEND_TIMEOUT_S = 30.0
 """Seconds, for ``delivery.timeout.ms``: after this time the outcome of an append is unknown."""
-
 
 END_PATIENCE_S = 10.0
 A_RECORD = 1
@@ -156,10 +151,9 @@ class KafkaTierTopic:
     ) -> None:
         self._kafka, self._name, self._check = access_of(kafka), name, check
         self._topic_id, self._mapped = topic_id, mapped_partitions
-        self._admin = LiveClient(self._kafka, AdminClient, admin_config)
         self._clock = SystemClock()
-        self._raw = RawClient(self._kafka, self._clock)
-        self._leadership = Leadership(self._raw, self._clock)
+        self.raw = RawClient(self._kafka, self._clock)
+        self._reads = LocalReader(self.raw, self._clock, END_PATIENCE_S)
         self._producer = LiveClient(self._kafka, Producer, lambda now: producer_config(now, append_timeout_s))
         self._append_times: dict[int, AppendTime] = {}
 
@@ -230,16 +224,8 @@ class KafkaTierTopic:
     def _offset(
         self, tier_partition: int, which: TimestampMs, isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> Position:
-        facts = {"topic": self._name, "tier_partition": tier_partition}
-
-        def ask(broker: BrokerId) -> Position:
-            answer = self._raw.list_offset(broker, self._name, tier_partition, which, isolation)
-            error = error_of(answer.code, **facts)
-            if error is not None:
-                raise error
-            return Position(answer.offset)
-
-        return self._on_leader(tier_partition, ask)
+        with self._offsets_of(tier_partition):
+            return Position(self._reads.offset(self._name, tier_partition, which, isolation))
 
     def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
         return self._offsets(tier_partitions, LATEST)
@@ -256,7 +242,7 @@ class KafkaTierTopic:
         """Return the offsets, by one request for the leaders and one to each leader. Leave out those that fail."""
         positions: dict[int, Position] = {}
         with suppress(TierstateError):
-            topic = self._raw.metadata([self._name]).topics.get(self._name)
+            topic = self.raw.metadata([self._name]).topics.get(self._name)
             leaders = defaultdict[BrokerId, dict[Place, LeaderEpoch | None]](dict)
             for number in tier_partitions:
                 row = topic.partitions.get(number) if topic else None
@@ -264,27 +250,23 @@ class KafkaTierTopic:
                     leaders[row.leader][self._name, number] = None
             for broker, epochs in leaders.items():
                 with suppress(TierstateError):
-                    answers = self._raw.list_offsets(broker, epochs, which, isolation)
+                    answers = self.raw.list_offsets(broker, epochs, which, isolation)
                     positions |= {at[1]: Position(row.offset) for at, row in answers.items() if row.code == 0}
         return positions
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         end = self.end(tier_partition)  # read first, so that a record appended between the two answers is not skipped
-        answer = self._on_leader(
-            tier_partition, lambda broker: offset_at(self._raw, broker, self._name, tier_partition, timestamp_ms)
-        )
+        with self._offsets_of(tier_partition):
+            answer = self._reads.offset_at(self._name, tier_partition, timestamp_ms)
         return end if answer is None else Position(answer[0])
 
-    def _on_leader(self, tier_partition: int, ask: Callable[[BrokerId], Answer]) -> Answer:
+    @contextmanager
+    def _offsets_of(self, tier_partition: int) -> Iterator[None]:
         try:
-            return self._leadership.on_leader(self._name, tier_partition, ask, END_PATIENCE_S)
+            yield
         except (BrokerUnavailable, TimedOut) as error:
-            raise BrokerUnavailable(
-                "the tier-state topic's offsets are unknown",
-                topic=self._name,
-                tier_partition=tier_partition,
-                reason=error,
-            ) from error
+            facts = {"topic": self._name, "tier_partition": tier_partition, "reason": error}
+            raise BrokerUnavailable("the tier-state topic's offsets are unknown", **facts) from error
 
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
         at = Offset(position)
@@ -293,29 +275,22 @@ class KafkaTierTopic:
         spec = FetchSpec(self._name, tier_partition, at, A_RECORD, Isolation.READ_UNCOMMITTED, topic_id=its_id)
 
         def ask(broker: BrokerId) -> bytes:
-            answer = self._raw.fetch(broker, spec)
+            answer = self.raw.fetch(broker, spec)
             if answer.code == OFFSET_OUT_OF_RANGE:
                 return b""
-            error = error_of(answer.code, topic=self._name, tier_partition=tier_partition, position=position)
-            if error is not None:
-                raise error
+            check(answer.code, topic=self._name, tier_partition=tier_partition, position=position)
             return answer.batches
 
-        return anchor_in(self._on_leader(tier_partition, ask), position)
+        with self._offsets_of(tier_partition):
+            return anchor_in(self._reads.on_leader(self._name, tier_partition, ask), position)
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         check_head(self._name, positions, self._every_offset(positions, EARLIEST))
         return KafkaReader(self._kafka, self._name, positions, epochs or {}, self._end_of_epoch)
 
     def _end_of_epoch(self, tier_partition: int, epoch: int) -> Position:
-        def ask(broker: BrokerId) -> Position:
-            answer = self._raw.end_of_epoch(broker, self._name, tier_partition, LeaderEpoch(epoch))
-            error = error_of(answer.code, topic=self._name, tier_partition=tier_partition, leader_epoch=epoch)
-            if error is not None:
-                raise error
-            return Position(answer.offset)
-
-        return self._on_leader(tier_partition, ask)
+        with self._offsets_of(tier_partition):
+            return Position(self._reads.epoch_end(self._name, tier_partition, LeaderEpoch(epoch)))
 
     def problems(self) -> list[str]:
         return [*self._check(), *self._open_transactions()]
@@ -348,27 +323,28 @@ class KafkaTierTopic:
         return positions | {number: self._offset(number, which, isolation) for number in left}
 
     def current_topic_id(self) -> str:
-        return describe_topic_id(self._admin.now(), self._name)
+        return str(describe_topic(self.raw, self._name).topic_id)
 
     def close(self) -> None:
         self._producer.close()
-        self._admin.close()
-        self._raw.close()
+        self.raw.close()
 
 
-def describe_topic_id(admin: Any, name: str) -> str:
-    """Return the topic's id as 22 characters of base64url. Raises UnknownTopic, BrokerUnavailable.
+def anchor_in(batches: bytes, position: Position) -> Anchor | None:
+    """Return the anchor of the record at ``position`` in complete batches. Returns None if there is no such record.
 
-    librdkafka prints ids in another alphabet than Kafka, so the text is built from the two 64-bit halves.
+    Also returns None for a foreign record whose codec is not installed. tierstate's records are not compressed.
     """
+    records = MemoryRecords(batches)
     try:
-        description = admin.describe_topics(TopicCollection([name]), request_timeout=10)[name].result(timeout=15)
-    except KafkaException as error:
-        if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
-            raise UnknownTopic("no such topic", topic=name) from error
-        if denial := denied(error, topic=name, needs="DESCRIBE"):
-            raise denial from error
-        raise BrokerUnavailable("topic cannot be described", topic=name, reason=kafka_error(error)) from error
-    uuid = description.topic_id
-    halves = (uuid.get_most_significant_bits(), uuid.get_least_significant_bits())
-    return str(TopicId.of(b"".join(half.to_bytes(8, "big", signed=True) for half in halves)))
+        while (batch := records.next_batch()) is not None:
+            if batch.last_offset < position:
+                continue
+            for record in batch:
+                if record.offset == position:
+                    return Anchor.of(position, TimestampMs(record.timestamp), key_text(record.key), record.value)
+                if record.offset > position:
+                    return None
+    except UnsupportedCodecError:
+        return None
+    return None

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..runtime.clock import SystemClock
 from ..schemas.codec import MAX_FACT_BYTES, decode_fact, encode_fact
-from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierStateLost, UnknownTopic
+from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierStateLost, TimedOut, UnknownTopic
 from ..state.facts import TopicMeta
 from ..state.keys import TOPIC_META_KEY, key_of
 from ..state.offsets import Position, TimestampMs
 from .client_config import admin_config, kafka_error
-from .error_codes import denied
+from .error_codes import check
 from .kafka_access import access_of
 from .tier_reader import lost_heads
-from .tier_topic import KafkaTierTopic, describe_topic_id
+from .tier_topic import KafkaTierTopic
+from .topics import describe_topic
 
 A = TypeVar("A")
 DAY_MS = 24 * 3600 * 1000
 KNOWN_S, AGAIN_S = 15.0, 0.2
+ANSWER_S = 10.0
 LARGEST_BATCH = 1_048_588
 """The largest record batch in the created topic, in bytes: Kafka's default, even if the brokers have another one."""
 LARGEST_FACT = 2 * MAX_FACT_BYTES
@@ -64,33 +67,32 @@ def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: Timest
     BrokerUnavailable.
     """
     kafka = access_of(kafka)
-    admin: Any = AdminClient(admin_config(kafka))
-    created = _create(admin, spec)
+    created = _create(AdminClient(admin_config(kafka)), spec)
     if not created:
         existing = look_at_tier_topic(kafka, spec)
         (existing if existing.wrong else replace(existing, nameless=False)).require_safe()
-    topic = KafkaTierTopic(kafka, spec.name, _once_known(lambda: describe_topic_id(admin, spec.name)), 0)
-    try:
+    with closing(KafkaTierTopic(kafka, spec.name, "", 0)) as topic:
+        partitions = _once_known(lambda: len(describe_topic(topic.raw, spec.name).partitions))
         if _once_known(lambda: read_meta(topic)) is None:
-            cluster_id = admin.list_topics(timeout=10).cluster_id
-            partitions = partition_count(admin, spec.name)
-            meta = TopicMeta(partitions, cluster_id, now)
+            meta = TopicMeta(partitions, topic.raw.metadata().cluster_id, now)
             topic.append(0, key_of(meta), encode_fact(meta))
             created = True
-    finally:
-        topic.close()
     return created
 
 
-def _once_known(ask: Callable[[], A]) -> A:
+def _once_known(
+    ask: Callable[[], A],
+    late: tuple[type[Exception], ...] = (UnknownTopic, BrokerUnavailable),
+    seconds: float = KNOWN_S,
+) -> A:
     """Return what ``ask`` returns. Brokers learn of a created topic a moment later, and each request may go to another
-    one: it is repeated for `KNOWN_S`. Raises its last error."""
+    one: it is repeated for ``seconds`` after an error of ``late``. Raises its last error."""
     clock = SystemClock()
-    deadline = clock.monotonic() + KNOWN_S
+    deadline = clock.monotonic() + seconds
     while True:
         try:
             return ask()
-        except (UnknownTopic, BrokerUnavailable):
+        except late:
             if clock.monotonic() > deadline:
                 raise
             clock.sleep(AGAIN_S)
@@ -128,6 +130,7 @@ class Found:
     unmapped: int = 0
     """The number of partitions that were added after the topic's creation. They are empty: no key is mapped to them."""
     meta: TopicMeta | None = None
+    topic_id: str = ""
 
     @property
     def problems(self) -> list[str]:
@@ -159,41 +162,34 @@ def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]
 
 def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     """Return the state of the topic. Raises AccessDenied, BrokerUnavailable."""
-    kafka = access_of(kafka)
-    admin: Any = AdminClient(admin_config(kafka))
-    try:
-        metadata = admin.list_topics(spec.name, timeout=10).topics[spec.name]
-    except KafkaException as error:
-        raise BrokerUnavailable("Kafka does not answer", reason=kafka_error(error)) from error
-    if metadata.error is not None:
-        if denial := denied(metadata.error, topic=spec.name, needs="DESCRIBE"):
-            raise denial
-        return Found(spec.name, there=False)
-    resource = ConfigResource(ResourceType.TOPIC, spec.name)
-    try:
-        entries = admin.describe_configs([resource], request_timeout=10)[resource].result(timeout=15)
-    except KafkaException as error:
-        if denial := denied(error, topic=spec.name, needs="DESCRIBE_CONFIGS"):
-            raise denial from error
-        raise BrokerUnavailable("topic configuration cannot be read", reason=kafka_error(error)) from error
-    actual = {name: entry.value for name, entry in entries.items()}
-    problems = [problem for name, value in spec.config.items() if (problem := _judge(name, value, actual.get(name)))]
-    replicas = min((len(p.replicas) for p in metadata.partitions.values()), default=0)
-    if replicas < spec.replication_factor:
-        problems.append(f"replication factor is {replicas}, at least {spec.replication_factor} is wanted")
-    topic = KafkaTierTopic(kafka, spec.name, "", 0)
-    try:
-        starts = topic.starts(metadata.partitions)
+    with closing(KafkaTierTopic(kafka, spec.name, "", 0)) as topic:
+        try:
+            silent = (BrokerUnavailable, TimedOut)
+            described = _once_known(lambda: describe_topic(topic.raw, spec.name), silent, ANSWER_S)
+        except UnknownTopic:
+            return Found(spec.name, there=False)
+        except (BrokerUnavailable, TimedOut) as error:
+            raise BrokerUnavailable("Kafka does not answer", reason=error) from error
+        configs = topic.raw.on_any(lambda broker: topic.raw.topic_configs(broker, [spec.name], [*spec.config]))
+        code, actual = configs[spec.name]
+        check(code, topic=spec.name, needs="DESCRIBE_CONFIGS")
+        partitions = {each.partition: each for each in described.partitions}
+        starts = topic.starts(partitions)
         headless = starts.get(0, 0) > 0
         meta = None if headless else read_meta(topic)
-    finally:
-        topic.close()
-    if meta is not None and len(metadata.partitions) < meta.partitions:
-        problems.append(f"{meta.partitions} partitions map its keys, but the topic has only {len(metadata.partitions)}")
-    mapped = len(metadata.partitions) if meta is None else meta.partitions
+    problems = [problem for name, value in spec.config.items() if (problem := _judge(name, value, actual.get(name)))]
+    replicas = min((len(each.replicas) for each in partitions.values()), default=0)
+    if replicas < spec.replication_factor:
+        problems.append(f"replication factor is {replicas}, at least {spec.replication_factor} is wanted")
+    if meta is not None and len(partitions) < meta.partitions:
+        problems.append(f"{meta.partitions} partitions map its keys, but the topic has only {len(partitions)}")
+    mapped = len(partitions) if meta is None else meta.partitions
     lost = lost_heads(spec.name, {number: start for number, start in starts.items() if number < mapped})
-    unmapped = max(0, len(metadata.partitions) - mapped)
-    return Found(spec.name, True, tuple(lost), tuple(problems), not (meta or headless), unmapped, meta)
+    unmapped = max(0, len(partitions) - mapped)
+    nameless = not (meta or headless)
+    return Found(
+        spec.name, True, tuple(lost), tuple(problems), nameless, unmapped, meta, topic_id=str(described.topic_id)
+    )
 
 
 def _judge(name: str, target: str, actual: str | None) -> str | None:
@@ -212,13 +208,8 @@ def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierT
     state.require_safe()
     if state.meta is None:
         raise InvalidRequest("the tier-state topic lost its meta/topic fact", topic=spec.name)
-    topic_id = describe_topic_id(AdminClient(admin_config(kafka)), spec.name)
-    return KafkaTierTopic(kafka, spec.name, topic_id, state.meta.partitions, partial(check_tier_topic, kafka, spec))
-
-
-def partition_count(admin: Any, name: str) -> int:
-    """Return the number of the topic's partitions in Kafka."""
-    return len(admin.list_topics(name, timeout=10).topics[name].partitions)
+    check_again = partial(check_tier_topic, kafka, spec)
+    return KafkaTierTopic(kafka, spec.name, state.topic_id, state.meta.partitions, check_again)
 
 
 def read_meta(topic: KafkaTierTopic) -> TopicMeta | None:

@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, TierstateError, TimedOut, UnknownTopic
+from ..state.errors import BrokerUnavailable, TierstateError, UnknownTopic
 from ..state.ids import BrokerId, TopicId
 from ..state.retention import TopicConfig
-from .answers import RawConfig, RawMetadata, RawTopic
+from .answers import PartitionDescription as PartitionDescription
+from .answers import RawMetadata, RawTopic
 from .error_codes import error_of
 from .raw import RawClient
 
 CONFIGS_A_REQUEST = 500
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionDescription:
-    """A partition in the metadata, which may be stale on any broker. ``leader`` is None during an election."""
-
-    partition: int
-    leader: BrokerId | None
-    leader_epoch: LeaderEpoch | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +46,10 @@ def read_config(raw: RawClient, name: str) -> TopicConfig:
 
     Raises UnknownTopic, AccessDenied (DescribeConfigs is needed), BrokerUnavailable, TimedOut.
     """
-    failure: TierstateError = BrokerUnavailable("no broker is known", topic=name)
-    for broker in raw.metadata().brokers:
-        try:
-            config = read_configs(raw, broker, [name])[name]
-        except (BrokerUnavailable, TimedOut) as error:
-            failure = error
-            continue
-        if isinstance(config, TierstateError):
-            raise config
-        return config
-    raise failure
+    config = raw.on_any(lambda broker: read_configs(raw, broker, [name])[name])
+    if isinstance(config, TierstateError):
+        raise config
+    return config
 
 
 def read_configs(raw: RawClient, broker: BrokerId, topics: Collection[str]) -> dict[str, TopicConfig | TierstateError]:
@@ -79,22 +63,16 @@ def read_configs(raw: RawClient, broker: BrokerId, topics: Collection[str]) -> d
         some = names[at : at + CONFIGS_A_REQUEST]
         answers = raw.topic_configs(broker, some, TopicConfig.names())
         for topic in some:
-            answer = answers.get(topic)
-            left_out = BrokerUnavailable("the broker's answer leaves the topic out", topic=topic, broker=broker)
-            configs[topic] = left_out if answer is None else _config(topic, answer)
+            if topic in answers:
+                code, entries = answers[topic]
+                configs[topic] = error_of(code, topic=topic) or TopicConfig.of(entries)
+            else:
+                left_out = BrokerUnavailable("the broker's answer leaves the topic out", topic=topic, broker=broker)
+                configs[topic] = left_out
     return configs
-
-
-def _config(topic: str, answer: RawConfig) -> TopicConfig | TierstateError:
-    entries = {name: value for name, value in answer.entries.items() if value is not None}
-    return error_of(answer.code, topic=topic) or TopicConfig.of(entries)
 
 
 def _description(topic: RawTopic) -> TopicDescription:
     if topic.topic_id is None:
         raise BrokerUnavailable("the broker gives no topic id: Kafka 2.8 or newer is needed", topic=topic.name)
-    partitions = tuple(
-        PartitionDescription(number, part.leader, part.leader_epoch)
-        for number, part in sorted(topic.partitions.items())
-    )
-    return TopicDescription(topic.name, topic.topic_id, topic.internal, partitions)
+    return TopicDescription(topic.name, topic.topic_id, topic.internal, tuple(topic.partitions.values()))

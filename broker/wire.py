@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from ..state.errors import InvalidRequest
 
@@ -97,6 +98,22 @@ class Frame:
         for _ in range(self.uvarint()):
             self.uvarint()
             self.skip(self.uvarint())
+
+    def partitions(self, flexible: bool, smallest: int) -> Iterator[str]:
+        """Read an array of topics that have arrays of partitions. Yield the topic of each partition, whose fields up to
+        its tagged ones the caller reads: at least ``smallest`` bytes.
+        """
+        for _ in range(self.count(flexible, 3)):
+            topic = self.string(flexible)
+            for _ in range(self.count(flexible, smallest)):
+                yield topic
+                self.tags(flexible)
+            self.tags(flexible)
+
+    def ends(self, flexible: bool) -> None:
+        """Skip the last tagged fields. Raises Malformed if the frame has unread bytes."""
+        self.tags(flexible)
+        self.done()
 
     def done(self) -> None:
         """Raise Malformed if the frame has unread bytes."""

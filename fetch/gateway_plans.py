@@ -12,7 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 import orjson
 import urllib3
 
-from ..broker.fetch_spec import FetchSpec
+from ..broker.answers import FetchSpec
 from ..log.batch import iter_batches
 from ..state.errors import AccessDenied, CorruptData, UnknownTopic
 from ..state.offsets import Offset

@@ -7,8 +7,8 @@ of the remote tier would end too early. Rules marked * prevent a loss that a mod
 
 from __future__ import annotations
 
+from ..broker.answers import FetchSpec
 from ..broker.control import TopicDirectory
-from ..broker.fetch_spec import FetchSpec
 from ..state.epochs import LeaderEpoch
 from ..state.errors import (
     InvalidRequest,

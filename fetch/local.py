@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..broker.fetch_spec import FetchSpec
+from ..broker.answers import FetchSpec
 from ..broker.open import Broker
 from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from ..broker.fetch_spec import FetchSpec
+from ..broker.answers import FetchSpec
 from ..runtime.clock import Clock
 from ..state.errors import (
     Fenced,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol
 
-from ..broker.fetch_spec import FetchSpec
+from ..broker.answers import FetchSpec
 from ..log.batch import iter_batches
 from ..state.errors import InvalidRequest, OffsetOutOfRange, UnknownTopic
 from ..state.offsets import Offset, OffsetRange

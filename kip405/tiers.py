@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cachetools import LRUCache
 
-from ..broker.fetch_spec import FetchSpec
+from ..broker.answers import FetchSpec
 from ..broker.open import Broker
 from ..fetch.confirmation import Confirmation
 from ..fetch.local import BrokerTier, LocalPiece
@@ -42,7 +42,7 @@ class KafkasLocalTier(BrokerTier):
         self._bounds: dict[TopicIdPartition, tuple[float, LocalBounds]] = {}
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
-        now, bounds = self._clock.monotonic(), self._reader.bounds_of_both(topic, partition.partition)
+        now, bounds = self._clock.monotonic(), self._reader.bounds(topic, partition.partition, both_tiers=True)
         with self._lock:
             self._bounds[partition] = now, bounds
         return bounds

@@ -5,26 +5,21 @@ The topic is not compacted. By default nothing of it is ever deleted, and every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TypeVar
 
-from ..broker.error_codes import error_of
 from ..broker.kafka_access import KafkaAccess
 from ..broker.open import Broker
 from ..broker.raw import EARLIEST, LATEST
 from ..broker.tier_reader import KafkaReader, TierReader
 from ..state.epochs import LeaderEpoch
 from ..state.errors import UnknownTopic
-from ..state.ids import BrokerId, TopicId, TopicIdPartition
+from ..state.ids import TopicId, TopicIdPartition
 from ..state.keys import murmur2
-from ..state.offsets import Position, TimestampMs
+from ..state.offsets import Position
 
 TOPIC = "__remote_log_metadata"
-PATIENCE_S = 20.0
 _64_BITS, _32_BITS = 2**64 - 1, 2**32 - 1
-
-Answer = TypeVar("Answer")
 
 
 @lru_cache(65_536)
@@ -55,11 +50,11 @@ class MetadataTopic:
 
     def end(self, number: int) -> Position:
         """Return the position after the last record. Raises BrokerUnavailable, AccessDenied."""
-        return self._offset(number, LATEST)
+        return Position(self._broker.reads.offset(TOPIC, number, LATEST))
 
     def start(self, number: int) -> Position:
         """Return the position of the first record. It is above 0 if the topic has a retention."""
-        return self._offset(number, EARLIEST)
+        return Position(self._broker.reads.offset(TOPIC, number, EARLIEST))
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int]) -> TierReader:
         """Return a reader from these positions on. ``epochs``: the leader epochs in which they were read.
@@ -68,26 +63,8 @@ class MetadataTopic:
         """
         return KafkaReader(self._kafka, TOPIC, positions, epochs, self._end_of_epoch)
 
-    def _offset(self, number: int, at: TimestampMs) -> Position:
-        def ask(broker: BrokerId) -> Position:
-            answer = self._broker.raw.list_offset(broker, TOPIC, number, at)
-            if (error := error_of(answer.code, topic=TOPIC, partition=number)) is not None:
-                raise error
-            return Position(answer.offset)
-
-        return self._on_leader(number, ask)
-
     def _end_of_epoch(self, number: int, epoch: int) -> Position:
-        def ask(broker: BrokerId) -> Position:
-            answer = self._broker.raw.end_of_epoch(broker, TOPIC, number, LeaderEpoch(epoch))
-            if (error := error_of(answer.code, topic=TOPIC, partition=number, leader_epoch=epoch)) is not None:
-                raise error
-            return Position(answer.offset)
-
-        return self._on_leader(number, ask)
-
-    def _on_leader(self, number: int, ask: Callable[[BrokerId], Answer]) -> Answer:
-        return self._broker.leadership.on_leader(TOPIC, number, ask, PATIENCE_S)
+        return Position(self._broker.reads.epoch_end(TOPIC, number, LeaderEpoch(epoch)))
 
 
 def open_metadata_topic(kafka: KafkaAccess, broker: Broker) -> MetadataTopic:

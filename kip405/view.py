@@ -9,7 +9,7 @@ own facts.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from cachetools import LRUCache
 from ..broker.tier_reader import TierReader
 from ..log.partition import parse_epoch_checkpoint
 from ..runtime.clock import Clock
+from ..runtime.watchdog import alive, go_round
 from ..state.coverage import Coverage
 from ..state.epochs import LeaderEpoch, Lineage
-from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, PositionLost, ViewBehind
+from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, PositionLost, TierstateError, ViewBehind
 from ..state.facts import LeaderElected, LiveFact
 from ..state.ids import FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, object_key
@@ -32,8 +33,7 @@ from ..storage.object_store import ObjectReader
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader, read_manifest
-from .fold import Fold, SegmentNow
-from .rows import open_rows
+from .fold import Fold, SegmentNow, open_rows
 from .topic import MetadataTopic, metadata_partition_of
 
 SILENCE_S = 20.0
@@ -42,8 +42,6 @@ POLL_S = 0.1
 NO_TERM = FactId.of(bytes(16))
 """The id of the term in these views: Kafka's records have no terms."""
 LINEAGES = 4096
-
-Advance = Callable[[int], None]
 
 
 class MetadataView:
@@ -305,3 +303,47 @@ def _meaning(segment: SegmentNow, remote: RemoteSegment | None) -> SegmentMeanin
         record.at,
     )
     return SegmentMeaning(record.segment_id, segment.state, attempt, remote, Position(0))
+
+
+LOOK_S = 5.0
+
+
+class MetadataWatch:
+    """Reads every metadata partition periodically. Reading its results is thread-safe and never waits."""
+
+    def __init__(self, view: MetadataView, clock: Clock) -> None:
+        self._view, self._clock, self._began = view, clock, clock.monotonic()
+        self._trouble: str | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Call `look` every `LOOK_S` seconds until ``stop`` is set."""
+        go_round("view watch", stop, lambda: self.look(stop), lambda: LOOK_S)
+
+    def look(self, stop: threading.Event) -> None:
+        """Read each metadata partition up to its end once."""
+        try:
+            for number in range(self._view.metadata_partitions):
+                if stop.is_set():
+                    return
+                alive()
+                self._view.require_fresh(number, LOOK_S)
+            self._trouble = None
+        except TierstateError as error:
+            self._trouble = str(error)
+
+    def ages(self) -> dict[int, float]:
+        """Return the seconds since each metadata partition was at its end, or since the watch began if it never was."""
+        since = self._clock.monotonic() - self._began
+        numbers = range(self._view.metadata_partitions)
+        return {number: since if (age := self._view.age_s(number)) is None else age for number in numbers}
+
+    def behind(self, max_age: float) -> list[str]:
+        """Return the reasons why a reader that accepts a view of ``max_age`` seconds must not rely on this view."""
+        reasons = [] if self._trouble is None else [f"the view does not get on: {self._trouble}"]
+        numbers = range(self._view.metadata_partitions)
+        unread = [number for number in numbers if self._view.age_s(number) is None]
+        if unread:
+            reasons.append(f"metadata partitions were not read to their end yet: {len(unread)}")
+        elif max(self.ages().values(), default=0.0) >= max_age:
+            reasons.append(f"the view is {max(self.ages().values()):.0f} s behind Kafka's metadata topic")
+        return reasons

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..broker.transactions import OpenTransaction
+from ..broker.control import OpenTransaction
 from ..rules.reasons import Reason
 from ..state.errors import TierstateError
 from ..state.ids import TopicIdPartition

@@ -37,11 +37,6 @@ def nodes(key: Key, body: bytes, version: int) -> list[Named]:
     return list(_READS[key](frame, version, flexible))
 
 
-def named(brokers: Mapping[int, Address]) -> list[Named]:
-    """Return ``brokers`` in the form of `nodes`, for addresses that come from another source than an answer."""
-    return [Named(node, host, port, 0, 0) for node, (host, port) in brokers.items()]
-
-
 def rewritten(body: bytes, named_nodes: list[Named], listeners: Mapping[int, Address], *, flexible: bool) -> bytes:
     """Return the body with the listeners' addresses. Nodes without a listener, as -1 for none, are unchanged."""
     parts, at = [], 0

@@ -10,34 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+
+from .peer import Peer
 
 FREE = 256 * 1024
 STALLED_S = 10.0
 """Seconds without progress after which a client may be closed because memory is refused to others."""
 
 
-class Taker(Protocol):
-    """A client to which an answer is being sent."""
-
-    @property
-    def stalled_s(self) -> float:
-        """Return the seconds since the client last accepted bytes of the answer."""
-        ...
-
-    @property
-    def address(self) -> str: ...
-
-    def abort(self) -> None: ...
-
-
 class Budget:
     """A budget of ``size`` bytes, for one event loop. ``close`` must abort a client, which returns its memory."""
 
-    def __init__(self, size: int, close: Callable[[Taker], None]) -> None:
+    def __init__(self, size: int, close: Callable[[Peer], None]) -> None:
         self.size, self.used, self.refused = size, 0, 0
         self._close = close
-        self._takers = set[Taker]()
+        self._takers = set[Peer]()
 
     @property
     def of_a_read(self) -> int:
@@ -70,7 +57,7 @@ class Budget:
         return True
 
     @contextmanager
-    def sent_to(self, client: Taker) -> Iterator[None]:
+    def sent_to(self, client: Peer) -> Iterator[None]:
         """Register ``client`` while data that counts in this budget is sent to it, so that it can be closed."""
         self._takers.add(client)
         try:

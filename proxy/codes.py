@@ -1,4 +1,4 @@
-"""Kafka's error codes for tierstate's errors, chosen by the reaction of clients.
+"""Kafka's error codes for tierstate's errors, chosen by the reaction of clients, and the counters of a proxy's work.
 
 56  KAFKA_STORAGE_ERROR     every client retries (observed: REQUEST_TIMED_OUT, 7, ended Java's consumer)
 2   CORRUPT_MESSAGE         the client reports it to the application: it needs an operator
@@ -7,6 +7,9 @@
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
 
 from ..state.errors import (
     CorruptData,
@@ -39,3 +42,22 @@ includes UnknownTopic: the broker answered for the topic, so the proxy's princip
 def code_of(error: BaseException) -> int:
     """Return Kafka's error code for a partition whose read failed with ``error``."""
     return next((code for kind, code in _TABLE if isinstance(error, kind)), KAFKA_STORAGE_ERROR)
+
+
+CODES = (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, POLICY_VIOLATION, KAFKA_STORAGE_ERROR)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters of one process. Only its event loop changes them. ``refused``: refused requests by API name."""
+
+    connections: int = 0
+    turned_away: int = 0
+    malformed: int = 0
+    passed_bytes: int = 0
+    filled_bytes: int = 0
+    passed: int = 0
+    filled: int = 0
+    not_yet: int = 0
+    errors: Counter[int] = field(default_factory=lambda: Counter(dict.fromkeys(CODES, 0)))
+    refused: Counter[str] = field(default_factory=Counter)

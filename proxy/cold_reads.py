@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..fetch.piece import Fetched, as_written, naming
+from ..fetch.reader import LogReader
 from ..runtime.allocator import LARGER_THAN_READS
 from ..runtime.pool import Pool
 from ..state.offsets import Offset
@@ -28,21 +29,6 @@ READ_BYTES = LARGER_THAN_READS - 64 * 1024
 """The most bytes of one read. The memory of a larger piece would not be reused (`allocator.py`)."""
 KEPT_S = 30.0
 AGAIN_S = 1.0
-
-
-class RemoteReader(Protocol):
-    """The methods of `fetch.reader.LogReader` that remote reads need. Thread-safe, blocking."""
-
-    def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        tier: Tier,
-    ) -> Fetched: ...
 
 
 class ReadKey(NamedTuple):
@@ -118,7 +104,7 @@ class RemoteReads:
     """
 
     def __init__(
-        self, reader: RemoteReader, pool: Pool, budget: Budget, failed: Callable[[Place, Offset, BaseException], None]
+        self, reader: LogReader, pool: Pool, budget: Budget, failed: Callable[[Place, Offset, BaseException], None]
     ) -> None:
         self.reader, self.pool, self.budget, self.failed = reader, pool, budget, failed
         self._reads: dict[ReadKey, ColdRead] = {}

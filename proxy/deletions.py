@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..broker.wire import Frame
+from ..fetch.reader import LogReader
 from ..runtime.pool import Pool
 from ..state.errors import TierstateError
 from . import codes
 from .apis import APIS, Key
-from .counts import Counts
+from .codes import Counts
 from .fetch_request import Place
-from .older_offsets import Older
 
 NOTHING = 0
 """No log has an offset below this one, so a request to delete up to it deletes no record."""
@@ -53,17 +53,12 @@ def read_deletions(data: bytes | bytearray, at: int, version: int) -> list[Delet
     """Return the entries of a DeleteRecords request. Raises Malformed."""
     frame, flexible = Frame(data, at), APIS[Key.DELETE_RECORDS].is_flexible(version)
     deletions = []
-    for _ in range(frame.count(flexible, 3)):
-        topic = frame.string(flexible)
-        for _ in range(frame.count(flexible, _ASKED.size)):
-            entry = frame.skip(_ASKED.size)
-            number, before = _ASKED.unpack_from(data, entry)
-            frame.tags(flexible)
-            deletions.append(Deletion((topic, number), before, entry + 4))
-        frame.tags(flexible)
+    for topic in frame.partitions(flexible, _ASKED.size):
+        entry = frame.skip(_ASKED.size)
+        number, before = _ASKED.unpack_from(data, entry)
+        deletions.append(Deletion((topic, number), before, entry + 4))
     frame.int32()  # timeout
-    frame.tags(flexible)
-    frame.done()
+    frame.ends(flexible)
     return deletions
 
 
@@ -71,22 +66,17 @@ def read_answers(body: bytes | bytearray, version: int) -> Iterator[tuple[Place,
     """Yield each partition, its error code and the position of its low watermark in the answer. Raises Malformed."""
     frame, flexible = Frame(body), APIS[Key.DELETE_RECORDS].is_flexible(version)
     frame.int32()  # throttle time
-    for _ in range(frame.count(flexible, 3)):
-        topic = frame.string(flexible)
-        for _ in range(frame.count(flexible, _ANSWERED.size)):
-            entry = frame.skip(_ANSWERED.size)
-            number, _low_watermark, error = _ANSWERED.unpack_from(body, entry)
-            frame.tags(flexible)
-            yield (topic, number), error, entry + 4
-        frame.tags(flexible)
-    frame.tags(flexible)
-    frame.done()
+    for topic in frame.partitions(flexible, _ANSWERED.size):
+        entry = frame.skip(_ANSWERED.size)
+        number, _low_watermark, error = _ANSWERED.unpack_from(body, entry)
+        yield (topic, number), error, entry + 4
+    frame.ends(flexible)
 
 
 class Deletions:
     """Handles the DeleteRecords requests of all connections."""
 
-    def __init__(self, reader: Older, metadata: Pool, counts: Counts, warn: Callable[..., object]) -> None:
+    def __init__(self, reader: LogReader, metadata: Pool, counts: Counts, warn: Callable[..., object]) -> None:
         self._reader, self._metadata, self._counts, self._warn = reader, metadata, counts, warn
 
     async def hold(self, data: bytearray, at: int, version: int) -> Held:

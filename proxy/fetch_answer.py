@@ -15,9 +15,8 @@ from typing import NamedTuple
 from ..broker.wire import Frame, Malformed, length_of
 from ..fetch.piece import Fetched, LogicalBounds
 from .apis import APIS, Key
-from .arriving import MOST, Source, begun
-from .fetch_request import TOPIC_IDS, Place, read_topic_id
-from .tagged_fields import hide_addresses
+from .fetch_request import TOPIC_IDS, Place, hide_addresses, read_topic_id
+from .peer import MOST, Peer, begun
 
 WITH_ADDRESSES = 16
 """The first version whose tagged fields at the end may have addresses of brokers."""
@@ -31,16 +30,12 @@ NO_REPLICA = -1
 UNKNOWN = -1
 
 
-class Said(NamedTuple):
-    """The offset bounds of one partition in a Fetch answer. An unknown bound is -1."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-
-
-def _lead(version: int, partition: int, error: int, bounds: Said) -> bytes:
-    lead = _LEAD.pack(partition, error, bounds.high_watermark, bounds.last_stable_offset, bounds.log_start_offset)
+def _lead(version: int, partition: int, error: int, bounds: LogicalBounds | None) -> bytes:
+    high = last = start = UNKNOWN
+    if bounds is not None:
+        high, last = bounds.high_watermark, bounds.last_stable_offset
+        start = UNKNOWN if bounds.log_start is None else bounds.log_start
+    lead = _LEAD.pack(partition, error, high, last, start)
     return lead if version >= 5 else lead[:-8]
 
 
@@ -70,8 +65,8 @@ class AnsweredPartition:
         if self.version >= 5:
             _INT64.pack_into(self.head, self.lead + _LEAD.size - _INT64.size, log_start)
 
-    def says(self, error: int, bounds: Said) -> None:
-        """Replace the error code and the bounds in the entry. The entry must have no records."""
+    def says(self, error: int, bounds: LogicalBounds | None) -> None:
+        """Replace the error code and the bounds (None: unknown) in the entry. The entry must have no records."""
         lead = _lead(self.version, self.partition, error, bounds)
         self.head[self.lead : self.lead + len(lead)] = lead
         self.error = error
@@ -103,7 +98,7 @@ class FetchAnswer:
     ``topics``: the topics of the request, if it has ids in place of names.
     """
 
-    def __init__(self, source: Source, version: int, topics: dict[bytes, str]) -> None:
+    def __init__(self, source: Peer, version: int, topics: dict[bytes, str]) -> None:
         self._source, self._version, self._flexible = source, version, APIS[Key.FETCH].is_flexible(version)
         self._topics = topics
         self._lead_size = _LEAD.size if version >= 5 else _LEAD.size - 8
@@ -190,15 +185,10 @@ class FetchAnswer:
             frame.tags(self._flexible)
 
 
-def said_of(bounds: LogicalBounds) -> Said:
-    start = UNKNOWN if bounds.log_start is None else bounds.log_start
-    return Said(bounds.high_watermark, bounds.last_stable_offset, start)
-
-
 def filled(entry: AnsweredPartition, piece: Fetched, bounds: LogicalBounds) -> list[bytes | memoryview]:
     """Return buffers to send in order: the bytes before the entry, and the entry with the records of ``piece``."""
     flexible = APIS[Key.FETCH].is_flexible(entry.version)
-    head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, said_of(bounds))
+    head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, bounds)
     ends = b"\0" if flexible else b""
     head += length_of(len(piece.aborted), flexible)
     for transaction in piece.aborted:

@@ -9,7 +9,7 @@ Versions 13 and up have topic ids in place of names. The caller gives the names 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from ..state.ids import TopicId
 from ..state.offsets import Offset
 from ..state.routing import Isolation
 from .apis import APIS, Key
-from .tagged_fields import tagged
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -140,3 +139,39 @@ def lower(data: bytearray, request: FetchRequest, most: int) -> None:
     """Lower ``max_bytes`` to ``most`` in ``data``. The broker returns more only if a single batch is larger."""
     if request.max_bytes > most:
         _INT32.pack_into(data, request.max_bytes_at, most)
+
+
+NODE_ENDPOINTS = 0
+UNUSED_TAG = 100
+"""No message of Kafka 4.3 has a field with this tag. It takes one byte, like `NODE_ENDPOINTS`."""
+
+
+class Tagged(NamedTuple):
+    """A tagged field: its tag, the position of the tag, and the position and size of its value."""
+
+    tag: int
+    at: int
+    value_at: int
+    size: int
+
+
+def tagged(frame: Frame, flexible: bool) -> Iterator[Tagged]:
+    """Read the tagged fields of a flexible version. Raises Malformed."""
+    for _ in range(frame.uvarint() if flexible else 0):
+        at, tag, size = frame.at, frame.uvarint(), frame.uvarint()
+        yield Tagged(tag, at, frame.skip(size), size)
+
+
+def hide_addresses(data: bytearray, at: int) -> None:
+    """Rename ``NodeEndpoints`` among the tagged fields at ``at``, which end ``data``. Raises Malformed.
+
+    Answers of Produce 10 and Fetch 16 name the new leader of a partition, and in this field the address of that
+    leader's broker. A client must not get this address. The field keeps its length, so that an answer can be streamed:
+    it gets a tag that no version has, and every client skips unknown tags. The client then asks for the metadata, as
+    all clients do without that field.
+    """
+    frame = Frame(data, at)
+    for field in tagged(frame, True):
+        if field.tag == NODE_ENDPOINTS:
+            data[field.at] = UNUSED_TAG
+    frame.done()

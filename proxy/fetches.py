@@ -22,14 +22,18 @@ from ..fetch.piece import LogicalBounds
 from ..state.errors import TierstateError, UnknownTopic
 from ..state.ids import TopicId
 from . import codes
-from .budget import FREE
-from .cold_reads import ColdRead, ColdReads, wait_for_one
-from .fetch_answer import UNKNOWN, AnsweredPartition, FetchAnswer, Said, filled, said_of
+from .budget import FREE, Budget
+from .codes import Counts
+from .cold_reads import ColdRead, ColdReads, RemoteReads, wait_for_one
+from .deletions import Deletions
+from .fetch_answer import AnsweredPartition, FetchAnswer, filled
 from .fetch_request import HELD_BYTES, FetchRequest, Place, Wanted, lower, send_beyond
-from .known_bounds import Known
-from .parts import ProxyParts
+from .known_bounds import Known, KnownBounds
+from .listeners import Listeners
+from .older_offsets import OlderOffsets
 from .peer import Part, Peer, framed
-from .read_log import Reads
+from .read_log import ReadLog, Reads
+from .topic_names import TopicNames
 
 BOUNDS_WAIT_S = 1.0
 """The most seconds that an answer without records waits for the bounds of both tiers."""
@@ -63,6 +67,30 @@ class _Cold:
 
 def _has(bounds: LogicalBounds, position: Wanted) -> bool:
     return (bounds.log_start or 0) <= position.offset <= bounds.high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyParts:
+    """The shared parts. ``remote_wait_s``: the most seconds that an answer without records waits for remote records.
+
+    ``whole_log``: the brokers know both tiers themselves (KIP-405), and only remote records are kept off them.
+    """
+
+    remote_reads: RemoteReads
+    bounds: KnownBounds
+    names: TopicNames
+    older: OlderOffsets
+    deletions: Deletions
+    listeners: Listeners
+    counts: Counts
+    read_log: ReadLog
+    read_only: bool
+    remote_wait_s: float
+    whole_log: bool = False
+
+    @property
+    def budget(self) -> Budget:
+        return self.remote_reads.budget
 
 
 class Fetches:
@@ -188,9 +216,9 @@ class Fetches:
             return _Cold(entry, position, self._cold.get(place, position, request.isolation))
         self._cold.drop(place)
         if entry.log_start > 0 and entry.error == codes.NONE and not isinstance(entry.topic, TopicId):
-            start = await self._parts.bounds.log_start(place, self._parts.remote_wait_s)
-            if start is not None and start < entry.log_start:
-                entry.begins_at(start)
+            known = await self._parts.bounds.seldom(place, self._parts.remote_wait_s)
+            if known is not None and known.bounds.log_start is not None:
+                entry.begins_at(min(known.bounds.log_start, entry.log_start))
         return None
 
     async def _wait(self, cold: list[_Cold], request: FetchRequest, has_local: bool, *, only_cold: bool) -> None:
@@ -231,11 +259,11 @@ class Fetches:
         if code != codes.NONE:
             self._parts.counts.errors[code] += 1
             if code != codes.OFFSET_OUT_OF_RANGE:
-                entry.says(code, Said(UNKNOWN, UNKNOWN, UNKNOWN))
+                entry.says(code, None)
             return
         assert cold.known is not None
         self._parts.counts.not_yet += 1
-        entry.says(codes.NONE, said_of(cold.known.bounds))
+        entry.says(codes.NONE, cold.known.bounds)
         if read is not None and read.ready and not cold.piece_size:
             self._cold.drop(read.place)  # the read found no remote records of this log: ask the broker again
 

@@ -14,31 +14,20 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from cachetools import LRUCache
 
-from ..fetch.piece import LogicalBounds, LogicalTopic
+from ..fetch.piece import LogicalBounds
+from ..fetch.reader import LogReader
 from ..runtime.pool import Pool
 from ..state.errors import TierstateError, TimedOut
 from ..state.ids import TopicId
-from ..state.offsets import Offset
 from .fetch_request import Place
 
 AGE_S = 1.0
 START_AGE_S = 30.0
 PARTITIONS = 100_000
 """The most partitions whose bounds are kept."""
-
-
-class BoundsReader(Protocol):
-    """The methods of `fetch.reader.LogReader` that are needed here. Thread-safe, blocking."""
-
-    def is_tiered(self, topic: str) -> bool: ...
-
-    def topic(self, name: str) -> LogicalTopic: ...
-
-    def bounds(self, topic: str, partition: int, max_age: float = 0.0) -> LogicalBounds: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +46,7 @@ class Known:
 class KnownBounds:
     """Bounds by topic name and partition. Used by the proxy's event loop only."""
 
-    def __init__(self, reader: BoundsReader, metadata: Pool) -> None:
+    def __init__(self, reader: LogReader, metadata: Pool) -> None:
         self._reader, self._metadata = reader, metadata
         self._known: LRUCache[Place, Known] = LRUCache(PARTITIONS)
         self._started: LRUCache[Place, float] = LRUCache(PARTITIONS)
@@ -78,11 +67,6 @@ class KnownBounds:
             if (left := called_at + wait_s - time()) <= 0:
                 raise TimedOut("the bounds of both tiers are not known yet", topic=place[0], partition=place[1])
             await self._answered(self._request(place, fresh=fresh), left)
-
-    async def log_start(self, place: Place, wait_s: float) -> Offset | None:
-        """Return the log start of both tiers, as `seldom` knows it."""
-        known = await self.seldom(place, wait_s)
-        return None if known is None else known.bounds.log_start
 
     async def seldom(self, place: Place, wait_s: float) -> Known | None:
         """Return bounds that may be `START_AGE_S` old. None: they are unknown now, or the topic is not tiered.

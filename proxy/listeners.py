@@ -13,15 +13,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from weakref import WeakKeyDictionary
 
+from ..runtime.listening import server_tls
 from ..runtime.live_tls import LiveTls
 from ..runtime.proxy_settings import Proxy
-from ..runtime.setting_types import Address
 from ..runtime.settings import HIGHEST_PORT
 from ..state.errors import InvalidSettings, Unavailable
-from .addresses import Named
+from .addresses import Address
 from .peer import Peer
 
 BACKLOG = 1024
@@ -51,20 +51,20 @@ class Listeners:
         server = loop.create_server(self._accepts(ANY), sock=self._first, ssl=self._tls, backlog=BACKLOG)
         self._servers[ANY] = await server
 
-    async def ensure(self, named: Iterable[Named]) -> dict[int, tuple[str, int]]:
+    async def ensure(self, nodes: Mapping[int, Address]) -> dict[int, Address]:
         """Return the advertised address of every node, and open missing listeners. Raises Unavailable if this fails."""
-        address_of: dict[int, tuple[str, int]] = {}
-        for broker in named:
-            if broker.node < 0 or not broker.host:
+        address_of: dict[int, Address] = {}
+        for node, (host, port) in nodes.items():
+            if node < 0 or not host:
                 continue  # the answer has no broker in this entry
-            self.nodes[broker.node] = (broker.host, broker.port)
+            self.nodes[node] = host, port
             if self._names is not None:
-                address_of[broker.node] = (self._names.host_of(broker.node), self._first.getsockname()[1])
+                address_of[node] = self._names.host_of(node), self._first.getsockname()[1]
                 continue
             async with self._lock:
-                server = self._servers.get(broker.node)
-                port = await self._open(broker.node, self._port_of(broker.node)) if server is None else _port(server)
-            address_of[broker.node] = (self._advertised, port)
+                server = self._servers.get(node)
+                opened = await self._open(node, self._port_of(node)) if server is None else _port(server)
+            address_of[node] = self._advertised, opened
         return address_of
 
     def close(self) -> None:
@@ -128,32 +128,9 @@ def _port(server: asyncio.Server) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
-def listen_on(listen: Address) -> socket.socket:
-    """Return a listening socket. Raises InvalidSettings if the address is in use or not of this host."""
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-    try:
-        return socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise InvalidSettings([f"proxy.listen: cannot listen on {listen}, {error.strerror}"]) from error
-
-
 def tls_of(settings: Proxy) -> LiveTls | None:
     """Return the TLS context for clients, or None without TLS. Raises InvalidSettings for unusable files or `sni`."""
     tls = settings.tls
     if settings.sni is not None and (settings.sni.count(NODE) != 1 or tls.certificate is None):
         raise InvalidSettings([f"proxy.sni: a host name with {NODE} in it is needed, and proxy.tls"])
-    if tls.certificate is None and tls.key is None:
-        return None
-    if tls.certificate is None or tls.key is None:
-        raise InvalidSettings(["proxy.tls: certificate and key are needed together"])
-    certificate, key = tls.certificate, tls.key
-
-    def make() -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        return context
-
-    try:
-        return LiveTls(make, (certificate, key))
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidSettings([f"proxy.tls: cannot be used, {error.strerror or error}"]) from error
+    return server_tls("proxy", tls.certificate, tls.key)

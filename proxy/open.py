@@ -7,17 +7,18 @@ from contextlib import ExitStack, closing, contextmanager
 
 from ..broker.client_config import bootstrap_addresses, in_their_name
 from ..broker.framed_socket import tls_context
+from ..fetch.reader import LogReader
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics
 from ..runtime.settings import Settings
 from .read_log import ReadLog
-from .server import BothTiers, BrokerAddress, Brokers, ProxyServer, Warn
+from .server import BrokerAddress, Brokers, ProxyServer, Warn
 
 
 @contextmanager
 def open_proxy(
-    reader: BothTiers, nodes: Mapping[int, BrokerAddress], settings: Settings, clock: Clock, warn: Warn
+    reader: LogReader, nodes: Mapping[int, BrokerAddress], settings: Settings, clock: Clock, warn: Warn
 ) -> Iterator[ProxyServer]:
     """Open a proxy, and close it after the `with` block. ``nodes``: the current brokers' addresses, by node id.
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import cast
+from typing import TypeVar, cast
 
-from ..broker.wire import Malformed
+from ..broker.wire import Frame, Malformed
 from .direct import AVAILABLE, Direct, Gone, NoDescriptor
 
 HELD = 256 * 1024
@@ -30,6 +30,9 @@ SMALL = 16 * 1024
 """The size of the buffer before a frame's size is known. Parts up to this size are combined into one write."""
 _LENGTH = struct.Struct(">i")
 LARGEST_FRAME = 2**31 - 1
+MOST = 256 * 1024
+"""The most bytes of a frame's beginning that one parse may need. The longest one is the list of a cluster's brokers."""
+R = TypeVar("R")
 
 
 Part = bytes | bytearray | memoryview
@@ -286,3 +289,23 @@ def framed(parts: list[Part]) -> list[Part]:
     if size > LARGEST_FRAME:
         raise Malformed("more than a frame can have", size=size)
     return [_LENGTH.pack(size), *parts]
+
+
+async def begun(source: Peer, read: Callable[[Frame], R]) -> tuple[R, bytes]:
+    """Return the result of ``read``, and the bytes that it read. These bytes are taken from ``source``.
+
+    The bytes of the frame that have arrived are parsed. If they are too few, parsing starts again after more bytes have
+    arrived. The first attempt nearly always succeeds. Waiting for each field separately would cost several times more.
+
+    ``read`` may be called several times. Raises Malformed if ``read`` does with the complete frame, or `MOST` bytes.
+    """
+    while True:
+        frame = Frame(source.at_hand())
+        try:
+            result = read(frame)
+        except Malformed:
+            if frame.end >= min(source.left, MOST):
+                raise
+            await source.more()
+        else:
+            return result, source.taken(frame.at)

@@ -34,9 +34,6 @@ class ReadLog:
     def __init__(self, write: Callable[[str], None] | None, clock: Clock) -> None:
         self.write, self.clock = write, clock
 
-    def of_connection(self, client: str) -> Reads:
-        return Reads(self, client)
-
 
 class Reads:
     """The reads of one connection. ``user`` is empty until the broker has accepted it."""

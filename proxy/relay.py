@@ -11,6 +11,7 @@ that the broker reports as missing (`fetches.py`, `older_offsets.py`). A read-on
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -18,25 +19,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from ..broker.oauth import claims_of
 from ..broker.wire import Frame, Malformed
 from ..state.errors import InvalidRequest
 from ..state.ids import TopicId
 from . import addresses, codes
-from .apis import APIS, Key
-from .arriving import begun
+from .apis import APIS, Key, offered
 from .budget import Share
 from .deletions import Held
 from .direct import Gone
 from .fetch_request import FetchRequest, Place, read_fetch
-from .fetches import Fetches
-from .offsets import OffsetsAsked, read_epochs, read_list_offsets
-from .parts import ProxyParts
-from .peer import Peer, framed
-from .produce_answer import PRODUCE_WITH_ADDRESSES, without_addresses
-from .refused_produce import refused_produce
-from .sasl_user import user_of
+from .fetches import Fetches, ProxyParts
+from .older_offsets import read_epochs, read_list_offsets
+from .peer import Peer, begun, framed
+from .produce import PRODUCE_WITH_ADDRESSES, refused_produce, without_addresses
+from .read_log import Reads
 from .share_fetch import lower_share_fetch, share_reads
-from .versions import offered
 
 LARGEST_WHOLE = 64 * 1024 * 1024
 """The most bytes of a frame that is held in memory to be parsed."""
@@ -73,7 +71,7 @@ class Pending:
     version: int
     correlation: int
     fetch: FetchRequest | None = None
-    offsets: OffsetsAsked | None = None
+    offsets: dict[Place, int] | None = None
     epochs: dict[Place, int] | None = None
     deletions: Held | None = None
     answer: bytes | None = None
@@ -84,7 +82,7 @@ class Relay:
 
     def __init__(self, client: Peer, broker: Peer, parts: ProxyParts) -> None:
         self._client, self._broker, self._parts = client, broker, parts
-        self._reads = parts.read_log.of_connection(client.address)
+        self._reads = Reads(parts.read_log, client.address)
         self._fetches = Fetches(client, broker, parts, self._reads)
         self._pending: deque[Pending] = deque()
         self._room = asyncio.Event()
@@ -268,7 +266,7 @@ class Relay:
         if key == Key.SHARE_FETCH and self._reads.are_logged:
             await self._log_share_reads(body)
         named = addresses.nodes(key, body, version)
-        listeners = await self._parts.listeners.ensure(named)
+        listeners = await self._parts.listeners.ensure({each.node: (each.host, each.port) for each in named})
         return addresses.rewritten(body, named, listeners, flexible=APIS[key].is_flexible(version))
 
     async def _log_share_reads(self, body: bytes) -> None:
@@ -324,3 +322,28 @@ def _acks(head: bytes, version: int) -> int:
     frame = Frame(head, _body_at(head, flexible))
     frame.raw_string(flexible)  # transactional id
     return frame.int16()
+
+
+NOBODY = ""
+_SCRAM = re.compile(rb"[nyp][^,]*,[^,]*,n=([^,]*),")
+_BEARER = re.compile(rb"auth=Bearer ([A-Za-z0-9_.~+/=-]+)", re.IGNORECASE)
+
+
+def user_of(mechanism: str, message: bytes) -> str:
+    """Return the user in the first message of ``mechanism``, or `NOBODY` if there is none or it cannot be read.
+
+    PLAIN: RFC 4616. SCRAM: RFC 5802, 5.1. OAUTHBEARER: RFC 7628 with a JWT (RFC 7519), whose ``sub`` brokers use as the
+    principal by default. The name is logged only after the broker has accepted the login.
+    """
+    if mechanism == "PLAIN":
+        parts = message.split(b"\0")
+        return parts[1].decode("utf-8", "replace") if len(parts) == 3 else NOBODY
+    if mechanism.startswith("SCRAM-SHA-"):
+        match = _SCRAM.match(message)
+        name = match[1] if match else b""
+        return name.replace(b"=2C", b",").replace(b"=3D", b"=").decode("utf-8", "replace")
+    if mechanism == "OAUTHBEARER":
+        match = _BEARER.search(message)
+        subject = claims_of(match[1].decode()).get("sub") if match else None
+        return subject if isinstance(subject, str) else NOBODY
+    return NOBODY

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 import uvloop
 
+from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
+from ..runtime.listening import listen_at
 from ..runtime.pool import Pool
 from ..runtime.proxy_settings import Proxy
 from ..runtime.service import Service
@@ -25,20 +26,19 @@ from ..runtime.setting_types import Address
 from ..runtime.watchdog import alive, loop
 from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.offsets import Offset
-from .addresses import named
-from .budget import Budget, Taker
-from .cold_reads import RemoteReader, RemoteReads
-from .counts import Counts
+from .budget import Budget
+from .codes import Counts
+from .cold_reads import RemoteReads
 from .deletions import Deletions
 from .fetch_request import Place
-from .known_bounds import BoundsReader, KnownBounds
-from .listeners import Listeners, listen_on, tls_of
-from .older_offsets import Older, OlderOffsets
-from .parts import ProxyParts
+from .fetches import ProxyParts
+from .known_bounds import KnownBounds
+from .listeners import BACKLOG, Listeners, tls_of
+from .older_offsets import OlderOffsets
 from .peer import Peer
 from .read_log import ReadLog
 from .relay import Relay
-from .topic_names import TopicNames, TopicReader
+from .topic_names import TopicNames
 
 CONNECT_S = 10.0
 TICK_S = 1.0
@@ -50,10 +50,6 @@ STOP_S = 3.0
 METADATA_CALLS = 8
 BrokerAddress = tuple[str, int]
 Warn = Callable[..., object]
-
-
-class BothTiers(RemoteReader, BoundsReader, Older, TopicReader, Protocol):
-    """The reader of both tiers that a proxy needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ class ProxyServer:
 
     def __init__(
         self,
-        reader: BothTiers,
+        reader: LogReader,
         brokers: Brokers,
         settings: Proxy,
         clock: Clock,
@@ -96,7 +92,7 @@ class ProxyServer:
         self._reader, self._brokers, self._settings, self._clock = reader, brokers, settings, clock
         self._read_log, self._warn = read_log, warn
         self._tls = tls_of(settings)
-        self._socket = listen_on(settings.listen)
+        self._socket = listen_at(settings.listen, "proxy", BACKLOG)
         self.address = Address(settings.reachable, self._socket.getsockname()[1])
         """The address for clients' ``bootstrap.servers``."""
         self.counts, self.budget = Counts(), Budget(settings.memory, self._takes_nothing)
@@ -150,7 +146,7 @@ class ProxyServer:
         )
         await listeners.open()
         # open all now: several proxies may share one address, and each needs every port that the others advertise
-        await listeners.ensure(named(self._brokers.nodes))
+        await listeners.ensure(self._brokers.nodes)
         try:
             while not (stopping.is_set() or self._over.is_set()):
                 alive()
@@ -178,7 +174,7 @@ class ProxyServer:
         self.counts.connections = len(self._tasks)
         task.add_done_callback(self._ended)
 
-    def _takes_nothing(self, client: Taker) -> None:
+    def _takes_nothing(self, client: Peer) -> None:
         self.counts.malformed += 1
         self._warn(
             "a connection is closed", client=client.address, reason="it takes nothing, and others need its memory"

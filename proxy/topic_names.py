@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol
 
+from ..fetch.reader import LogReader
 from ..runtime.pool import Pool
 from ..state.errors import TierstateError
-from ..state.ids import TopicId
 
 AGAIN_S = 5.0
-
-
-class TopicReader(Protocol):
-    """The method of `fetch.reader.LogReader` that is needed here. Thread-safe, blocking."""
-
-    def topic_names(self) -> dict[TopicId, str]: ...
 
 
 class TopicNames:
     """The known names. Used by the proxy's event loop only."""
 
-    def __init__(self, reader: TopicReader, metadata: Pool) -> None:
+    def __init__(self, reader: LogReader, metadata: Pool) -> None:
         self._reader, self._metadata = reader, metadata
         self.known: dict[bytes, str] = {}
         """Names by the 16 bytes of the id."""

@@ -3,7 +3,7 @@
 Each look at a partition sends one Fetch with its topic id and leader epoch. So a broker that no longer leads it, or
 that has another topic of this name, refuses the request. The data goes into a `Spool`, which is divided into pieces;
 copied pieces are removed. Below them, the log's segments are those that the facts name. The epoch checkpoint is asked
-for with OffsetForLeaderEpoch, once a leader epoch (`broker/epoch_walk.py`).
+for with OffsetForLeaderEpoch, once a leader epoch (`broker/bounds.py`).
 
 Disk: at most `RollPolicy.spool_bytes`, and a batch for each partition. Memory: the answer to one Fetch for each thread.
 """
@@ -20,11 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ..broker.answers import RawFetch
+from ..broker.answers import FetchSpec, RawFetch
+from ..broker.bounds import walk_epochs
 from ..broker.control import BrokerControl
-from ..broker.epoch_walk import walk_epochs
 from ..broker.error_codes import OFFSET_OUT_OF_RANGE, error_of
-from ..broker.fetch_spec import FetchSpec
 from ..broker.local_reads import whole_batches
 from ..broker.raw import RawClient
 from ..log.batch import iter_batches

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..broker.epoch_walk import walk_epochs
+from ..broker.answers import FetchSpec
+from ..broker.bounds import walk_epochs
 from ..broker.error_codes import error_of
-from ..broker.fetch_spec import FetchSpec
 from ..broker.raw import RawClient
 from ..broker.topics import TopicDescription
 from ..state.epochs import LeaderEpoch

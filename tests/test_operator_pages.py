@@ -13,9 +13,10 @@ import click
 import pytest
 import yaml
 
+from tests.broker.roles import INIT, READER
 from tests.test_deploy import COMPOSE, parse
 from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, anchor_of, not_yet
-from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right
+from tierstate.broker.acls import AGENT, Resource, Right
 from tierstate.schemas.registry import schemas
 
 PRODUCTION, KUBERNETES = ROOT / "docs" / "production.md", ROOT / "docs" / "kubernetes.md"

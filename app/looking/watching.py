@@ -18,7 +18,7 @@ from ...state.view import TierView
 from ...storage.probe import StoreWatch
 
 if TYPE_CHECKING:
-    from ...broker.rights_watch import RightsWatch
+    from ...broker.acls import RightsWatch
     from ...broker.tier_topic import TierTopic
     from ...follower.archives import Archives
     from ...follower.follower import Follower

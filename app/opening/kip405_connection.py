@@ -75,7 +75,7 @@ class Kip405Connection(ConnectionParts):
 
     def bounds(self, topic: str, partition: int) -> LocalBounds:
         """Return the broker's bounds, with the start of both tiers. Raises UnknownTopic, BrokerUnavailable."""
-        return self._parts.broker.reads.bounds_of_both(topic, partition)
+        return self._parts.broker.reads.bounds(topic, partition, both_tiers=True)
 
     def reader(self, view: TierView) -> LogReader:
         """Return a reader of both tiers that routes reads by ``view``."""

@@ -9,8 +9,7 @@ from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
-from ...broker.acls import lacking, rights_of_agent
-from ...broker.rights_watch import RightsWatch
+from ...broker.acls import RightsWatch, lacking, rights_of_agent
 from ...follower.following import Following
 from ...follower.histories import left_behind
 from ...follower.object_names import ROOT
@@ -102,7 +101,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
 
         needed = rights_of_agent(trims=settings.trim.enabled, fetches=fetches)
         rights = RightsWatch(
-            lambda: lacking(broker.admin, broker.raw, name, leader.agent.led_topics, needed),
+            lambda: lacking(broker.raw, name, leader.agent.led_topics, needed),
             connection.kafka,
             broker.raw,
         )

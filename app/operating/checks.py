@@ -312,7 +312,6 @@ def checks(connection: Connection) -> Iterator[Check]:
         tiered = (name for name in here | internal.keys() if not internal.get(name, False))
         covered = sorted(name for name in tiered if settings.tiering.covers(name))
         rights = lacking(
-            connection.broker.admin,
             connection.broker.raw,
             settings.tier_state.topic,
             covered,

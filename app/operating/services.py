@@ -15,7 +15,7 @@ from ...fetch.reader import LogReader
 from ...follower.following import Following
 from ...follower.open import open_view
 from ...follower.view_watch import ViewWatch
-from ...kip405.watch import MetadataWatch
+from ...kip405.view import MetadataWatch
 from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, fan_out
 from ...runtime.logs import log_events

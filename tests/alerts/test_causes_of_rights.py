@@ -15,13 +15,14 @@ from tests.alerts.prometheus import Prometheus, prometheus
 from tests.alerts.watched import Watched
 from tests.broker.beheading import alter
 from tests.broker.guarded import guarded_sandbox, set_password
+from tests.broker.roles import INIT, READER
 from tests.scenarios.house import House, eventually, get
 from tests.scenarios.test_acls import permit
 from tests.servers.needs import needs
 from tests.servers.store_programs import VERSITYGW
 from tests.servers.store_server import StoreServer, versitygw
 from tests.storage.faulty_proxy import FaultyProxy
-from tierstate.broker.acls import AGENT, INIT, READER
+from tierstate.broker.acls import AGENT
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [pytest.mark.alerts, pytest.mark.kafka]

@@ -98,7 +98,7 @@ TOPICS = {
 
 
 class Shop(MemoryReader):
-    """Reads, and answers which groups stand where (`AskingGroups`). ``address``: of the agent of all topics."""
+    """Reads, and answers which groups stand where (as `Callers`). ``address``: of the agent of all topics."""
 
     def __init__(self, topics: dict[str, Kept], address: str = "") -> None:
         super().__init__()
@@ -141,10 +141,7 @@ class Shop(MemoryReader):
         data = b"".join(self._batch(topic, partition, at) for at in range(offset, following))
         return Fetched(data, served, (), Offset(offset), Offset(following), limit, bounds)
 
-    def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
-        return self.groups_of("", topic, partitions)
-
-    def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups:
+    def groups(self, who: Login | str | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
         kept = self.kept[topic]
         return TopicGroups(
             tuple(

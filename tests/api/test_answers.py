@@ -12,8 +12,7 @@ import pytest
 from tests.api.decoded import decoded
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tierstate.api.app import create_app
-from tierstate.api.content_coding import Coding, coder_of
-from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON, PARQUET
+from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON, PARQUET, Coding, coder_of
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import Fetched
 from tierstate.runtime.clock import SystemClock

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.api.gateways import MemoryReader, asgi_call
-from tierstate.api import group_standings
+from tests.api.gateways import MemoryReader, StandIn, asgi_call
+from tierstate.api import rights
 from tierstate.api.app import create_app
 from tierstate.api.credentials import ANYBODY, Caller, basic, named
-from tierstate.api.group_standings import GroupStandings
 from tierstate.api.problems import NotAuthenticated
+from tierstate.api.rights import GroupStandings
 from tierstate.api.service import FetchService
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.sasl import Login
@@ -27,18 +27,16 @@ from tierstate.state.offsets import Offset
 ANN = basic("PLAIN", base64.b64encode(b"ann:right").decode())
 
 
-class Brokers:
+class Brokers(StandIn):  # type: ignore[misc]
     """Brokers that show each caller the groups that ``seen`` has for it."""
 
     def __init__(self, **seen: TopicGroups) -> None:
         self.seen, self.asked = seen, list[str]()
 
-    def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
-        if login is not None and login.secret != "right":
+    def groups(self, who: Login | str | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        if isinstance(who, Login) and who.secret != "right":
             raise AccessDenied("as a broker would")
-        return self.groups_of("us" if login is None else login.user, topic, partitions)
-
-    def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        user = who.user if isinstance(who, Login) else who or "us"
         self.asked.append(user)
         return self.seen.get(user, TopicGroups(()))
 
@@ -81,7 +79,7 @@ def test_brokers_are_asked_once_in_the_time_that_rights_are_remembered() -> None
 
 
 def test_an_answer_larger_than_all_that_may_be_kept_is_given_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_standings, "MAX_CACHED_POSITIONS", 3)
+    monkeypatch.setattr(rights, "MAX_CACHED_POSITIONS", 3)
     brokers = Brokers(ann=TopicGroups(tuple(at(f"g{number}", 1) for number in range(5))))
     groups = standings(brokers, ManualClock())
     assert len(seen(groups, ANN)) == len(seen(groups, ANN)) == 5

@@ -39,10 +39,7 @@ SAID = {
 class Asked(Brokers):
     """Brokers that let every caller read every topic."""
 
-    def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
-        return dict.fromkeys(topics, EVERYTHING)
-
-    def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
+    def rights(self, who: Login | str, topics: Sequence[str]) -> dict[str, Rights]:
         return dict.fromkeys(topics, EVERYTHING)
 
 
@@ -91,7 +88,7 @@ def test_groups_that_could_not_be_listed_are_not_named() -> None:
 
 def test_while_no_broker_says_which_groups_a_caller_may_know_it_knows_none() -> None:
     class Away(Asked):
-        def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        def groups(self, who: Login | str | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
             raise BrokerUnavailable("no answer")
 
     with asking(Away()) as call:

@@ -26,6 +26,7 @@ from jwt.algorithms import RSAAlgorithm
 from tests.api.certificates import certificates
 from tests.api.gateways import write_keys
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, unsigned_token
+from tests.broker.roles import READER
 from tests.broker.test_callers import allow_tokens
 from tests.commits import commit
 from tests.docs.http_world import app
@@ -34,7 +35,6 @@ from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
 from tests.scenarios.house import TIERSTATE, House, Running, eventually
 from tests.scenarios.test_acls import permit
 from tierstate import connect
-from tierstate.broker.acls import READER
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import AccessDenied

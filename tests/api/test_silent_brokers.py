@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.gateways import MemoryReader
 from tierstate.api.credentials import ANYBODY
-from tierstate.api.service import FetchService, Need
+from tierstate.api.service import FetchService
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.state.errors import BrokerUnavailable, ViewBehind
@@ -33,12 +33,12 @@ def service() -> Iterator[FetchService]:
 
 
 def test_a_topic_of_the_view_is_served_while_no_broker_has_ever_named_it(service: FetchService) -> None:
-    assert asyncio.run(service.permit(ANYBODY, "t", Need.READ)) == "t"
+    assert asyncio.run(service.permit(ANYBODY, "t", read=True)) == "t"
 
 
 def test_a_topic_that_the_view_lacks_is_not_called_unknown(service: FetchService) -> None:
     with pytest.raises(BrokerUnavailable):
-        asyncio.run(service.permit(ANYBODY, "other", Need.READ))
+        asyncio.run(service.permit(ANYBODY, "other", read=True))
 
 
 class Behind(MemoryReader):
@@ -54,5 +54,5 @@ class Behind(MemoryReader):
 def test_a_tiered_topic_is_not_called_unknown_while_the_view_is_read() -> None:
     service = FetchService(Behind(), Gateway(auth=GatewayAuth(rights="gateway")), ManualClock())
     with pytest.raises(ViewBehind):
-        asyncio.run(service.permit(ANYBODY, "t", Need.READ))
+        asyncio.run(service.permit(ANYBODY, "t", read=True))
     service.close()

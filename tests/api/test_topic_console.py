@@ -218,7 +218,7 @@ def test_names_of_groups_never_lie_upon_each_other(page: Browser, url: str) -> N
 @pytest.mark.chromium
 def test_a_broker_that_is_away_is_named_in_place_of_the_groups(page: Browser) -> None:
     class Missing(Shop):
-        def groups_of(self, user: str, topic: str, partitions: Any) -> TopicGroups:
+        def groups(self, who: Any, topic: str, partitions: Any) -> TopicGroups:
             return TopicGroups((), (GroupProblem(None, "broker 2 did not answer: its groups are missing"),))
 
     with console(Missing({"orders": Kept()})) as url:

@@ -10,8 +10,8 @@ from tests.api.conftest import Log
 from tests.api.gateways import Call, MemoryReader, asgi_call
 from tests.api.many_topics import ManyTopics
 from tierstate.api.app import create_app
-from tierstate.api.partition_times import MOST_PAIRS, thinned
 from tierstate.api.service import FetchService
+from tierstate.api.topic_page import MOST_PAIRS, thinned
 from tierstate.fetch.piece import LogicalBounds
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing, suppress
 
-from tierstate.broker.answers import RawPartition
+from tierstate.broker.answers import PartitionDescription
 from tierstate.broker.raw import RawClient
+from tierstate.broker.topics import describe_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import BrokerUnavailable, TimedOut
@@ -23,7 +25,12 @@ def in_sync(kafka: KafkaSandbox, topic: str, partition: int = 0) -> int:
     return 0 if state is None else len(state.in_sync)
 
 
-def _state(kafka: KafkaSandbox, topic: str, partition: int) -> RawPartition | None:
+def topic_id_of(kafka: Mapping[str, str], topic: str) -> str:
+    with closing(RawClient(kafka, SystemClock())) as raw:
+        return str(describe_topic(raw, topic).topic_id)
+
+
+def _state(kafka: KafkaSandbox, topic: str, partition: int) -> PartitionDescription | None:
     with closing(RawClient(kafka.client_config, SystemClock())) as raw, suppress(BrokerUnavailable, TimedOut):
         return raw.metadata([topic]).topics[topic].partitions[partition]
     return None

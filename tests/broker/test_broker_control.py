@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Producer
 from tests.commits import commit
 from tests.leader.real import eventually
 from tests.twins.memory_broker import MemoryBroker
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.control import BrokerControl
-from tierstate.broker.fetch_spec import FetchSpec
 from tierstate.broker.open import open_broker
 from tierstate.log.batch import iter_batches
 from tierstate.state.epochs import LeaderEpoch

@@ -11,9 +11,8 @@ from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sand
 from tests.broker.test_callers import allow_tokens
 from tests.commits import commit
 from tierstate.broker.answers import Address
-from tierstate.broker.caller_groups import read_groups_as
 from tierstate.broker.callers import Callers
-from tierstate.broker.groups import TopicGroups
+from tierstate.broker.groups import TopicGroups, read_groups_as
 from tierstate.broker.kafka_access import own_login
 from tierstate.broker.raw_connection import RawConnection
 from tierstate.broker.sasl import Login
@@ -65,7 +64,7 @@ def test_a_topic_that_the_caller_may_not_describe_has_no_groups_for_it(guarded: 
 
 def test_rights_of_other_logins_are_asked_for_by_a_delegation_token(guarded: KafkaSandbox) -> None:
     allow_tokens(guarded, "admin", "guest")
-    assert standing(callers(guarded).groups_of("guest", "orders", range(2))) == [("seen", 1, 7)]
+    assert standing(callers(guarded).groups("guest", "orders", range(2))) == [("seen", 1, 7)]
 
 
 def test_a_right_that_is_taken_away_is_gone_with_the_next_question(guarded: KafkaSandbox) -> None:

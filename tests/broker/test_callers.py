@@ -102,14 +102,14 @@ def test_a_login_has_the_rights_that_the_broker_reports(guarded: KafkaSandbox, l
 def test_rights_of_other_logins_are_asked_for_by_a_delegation_token(guarded: KafkaSandbox, user: str) -> None:
     client = callers(guarded)
     expected = EXPECTED if user != "nobody-knows-this-one" else dict.fromkeys(TOPICS, NONE)
-    assert client.rights_of(user, TOPICS) == expected
-    assert client.rights_of(user, TOPICS) == expected  # by the same token
+    assert client.rights(user, TOPICS) == expected
+    assert client.rights(user, TOPICS) == expected  # by the same token
 
 
 def test_a_super_user_may_everything_that_is_there(guarded: KafkaSandbox) -> None:
     everything = dict.fromkeys(TOPICS[:-1], Rights(describe=True, read=True)) | {"not-there": NONE}
     assert callers(guarded).rights(Login("PLAIN", "admin", PASSWORDS["admin"]), TOPICS) == everything
-    assert callers(guarded).rights_of("admin", TOPICS) == everything
+    assert callers(guarded).rights("admin", TOPICS) == everything
 
 
 def test_a_right_that_is_taken_away_is_gone_with_the_next_question(guarded: KafkaSandbox) -> None:
@@ -125,7 +125,7 @@ def test_a_right_that_is_taken_away_is_gone_with_the_next_question(guarded: Kafk
     )
     ways: list[Callable[[], dict[str, Rights]]] = [
         lambda: client.rights(login, ["literal"]),
-        lambda: client.rights_of("guest", ["literal"]),
+        lambda: client.rights("guest", ["literal"]),
     ]
     for ask in ways:
         assert ask()["literal"].read
@@ -187,11 +187,11 @@ def test_a_bearer_token_that_would_become_another_message_is_not_sent(guarded: K
 def test_a_token_is_made_only_for_users_that_we_may_make_it_for(guarded: KafkaSandbox) -> None:
     client = callers(guarded, "reader")
     with pytest.raises(AccessDenied, match="no delegation token"):
-        client.rights_of("guest", TOPICS)
+        client.rights("guest", TOPICS)
     allow_tokens(guarded, "reader", "guest")
-    assert client.rights_of("guest", TOPICS) == EXPECTED
+    assert client.rights("guest", TOPICS) == EXPECTED
     with pytest.raises(AccessDenied, match="no delegation token"):
-        client.rights_of("scrammed", TOPICS)
+        client.rights("scrammed", TOPICS)
 
 
 def allow_tokens(sandbox: KafkaSandbox, principal: str, user: str) -> None:

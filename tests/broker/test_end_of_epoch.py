@@ -11,8 +11,7 @@ import pytest
 from tests.histories.epoch_cache import earliest_epoch, end_offset_for, said_of_epoch
 from tests.leader.real import eventually
 from tests.scenarios.story_kafka import ClusterAdmin
-from tierstate.broker.epoch_walk import walk_epochs
-from tierstate.broker.leadership import Leadership
+from tierstate.broker.bounds import walk_epochs
 from tierstate.broker.local_reads import LocalReader
 from tierstate.broker.open import Broker, open_broker
 from tierstate.broker.raw import EARLIEST, RawClient
@@ -165,7 +164,7 @@ def test_bounds_are_of_one_leader_though_another_is_elected_while_it_is_asked(pa
     partition.topics.append(partition.name, 0, 10)
     clock = SystemClock()
     raw = Interrupted(partition.sandbox.client_config, clock)
-    reads, before = LocalReader(raw, Leadership(raw, clock)), partition.epoch
+    reads, before = LocalReader(raw, clock), partition.epoch
     raw.happens[:] = [lambda: None, partition.moves]
     bounds = reads.bounds(partition.name, 0)
     assert bounds.leader_epoch == partition.epoch > before

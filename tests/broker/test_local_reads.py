@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tierstate.broker.bounds import offset_at
-from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.local_reads import whole_batches
 from tierstate.broker.open import Broker
 from tierstate.broker.raw import RawClient
@@ -133,10 +132,10 @@ def test_topic_ids_are_the_ones_in_kafkas_files(broker: Broker, topics: Any, top
 @pytest.mark.kafka
 def test_offsets_are_found_by_time(broker: Broker, topics: Any, topic_name: str) -> None:
     topics.append(topics.create(topic_name), 0, 5)
-    record = offset_at(broker.raw, ME, topic_name, 0, TimestampMs(0))
+    record = broker.reads.offset_at(topic_name, 0, TimestampMs(0))
     assert record is not None
     assert record[0] == 0
-    assert offset_at(broker.raw, ME, topic_name, 0, TimestampMs(2**60)) is None
+    assert broker.reads.offset_at(topic_name, 0, TimestampMs(2**60)) is None
 
 
 @pytest.mark.kafka

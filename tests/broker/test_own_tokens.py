@@ -17,9 +17,11 @@ from tests.broker.guarded import PASSWORDS, unsigned_token
 from tests.broker.signed import ANOTHERS, OURS, TokenEndpoint, by_token, lasting, signed_sandbox
 from tests.leader.real import eventually
 from tierstate.app.opening.split_reads import access_by
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.callers import Callers
-from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.broker.client_config import admin_config
 from tierstate.broker.kafka_access import KafkaAccess
+from tierstate.broker.live_client import LiveClient
 from tierstate.broker.open import open_broker
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.broker.sasl import Login
@@ -131,7 +133,7 @@ def test_a_refused_endpoint_is_named_at_every_client(sandbox: KafkaSandbox, endp
         with pytest.raises(AccessDenied, match=named):
             broker.raw.metadata()
         with pytest.raises(AccessDenied, match=named):
-            _ = broker.admin
+            LiveClient(wrong, AdminClient, admin_config).now()
     with pytest.raises(AccessDenied, match=named):
         TieredConsumer({**wrong, "group.id": "g", "tiered.mode": "kafka_only"})
 
@@ -163,13 +165,14 @@ def test_clients_recover_from_a_token_that_the_broker_refused(sandbox: KafkaSand
     """librdkafka alone would use the refused token for 48 minutes."""
     kafka = KafkaAccess(by_token(sandbox, endpoint.properties))
     endpoint.key = ANOTHERS
+    admin = LiveClient(kafka, AdminClient, admin_config)
     with open_broker(kafka) as broker:
-        assert broker.admin is not None
+        assert admin.now() is not None
         with pytest.raises(AccessDenied, match="user=tierstate-agents mechanism=OAUTHBEARER"):
             broker.raw.metadata()
         endpoint.key = OURS
         eventually(lambda: _answers(broker.raw.metadata))
-        assert broker.admin.list_topics(timeout=10).topics.keys() >= {"orders"}
+        assert admin.now().list_topics(timeout=10).topics.keys() >= {"orders"}
 
 
 def _answers(ask: Any) -> bool:

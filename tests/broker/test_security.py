@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 
 from tests.broker.guarded import allow, binding, guarded_sandbox
 from tests.leader.real import eventually
+from tierstate.broker.client_config import admin_config
 from tierstate.broker.control import BrokerControl
 from tierstate.broker.open import open_broker
 from tierstate.broker.raw import RawClient
@@ -57,7 +58,8 @@ def test_asking_about_a_topic_does_not_create_it(guarded: KafkaSandbox) -> None:
     with open_broker(guarded.client_config) as broker:
         with pytest.raises(UnknownTopic):
             broker.control.topic("nobody-made-it")
-        broker.admin.create_topics([NewTopic("made-later", 1, 1)])["made-later"].result(30)
+        admin: Any = AdminClient(admin_config(guarded.client_config))
+        admin.create_topics([NewTopic("made-later", 1, 1)])["made-later"].result(30)
         while "made-later" not in (names := [topic.name for topic in broker.control.topics()]):
             time.sleep(0.05)
         assert "nobody-made-it" not in names

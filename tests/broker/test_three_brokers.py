@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.open import Broker, open_broker
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.epochs import LeaderEpoch

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.broker.roles import INIT, READER
 from tests.deploy.chart import CHART, ROOT
-from tierstate.broker.acls import INIT, READER, Resource, Right, rights_of_agent
+from tierstate.broker.acls import Resource, Right, rights_of_agent
 
 FOLDER = ROOT / "deploy" / "strimzi"
 TEXT = (FOLDER / "kafka-user.yaml").read_text()

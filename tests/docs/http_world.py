@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import FastAPI
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from tests.api.gateways import StandIn
 from tests.broker.guarded import self_signed
 from tests.fetch.two_tiers import NOW, Folder, FolderTier, TwoTiers
 from tierstate.api.app import create_app
@@ -67,14 +68,11 @@ def gateways(folder: Path) -> Iterator[Gateways]:
         yield Gateways(unguarded, opened.enter_context(_served(reader, plans, guarded)), certificate)
 
 
-class Groups:
+class Groups(StandIn):  # type: ignore[misc]
     """The positions of two groups: one in the remote tier, and one at the end."""
 
-    def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
+    def groups(self, who: Login | str | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
         return TopicGroups((GroupPosition("audit", 0, Offset(5)), GroupPosition("billing", 0, Offset(ORDERS))))
-
-    def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups:
-        return self.groups(None, topic, partitions)
 
 
 def app() -> FastAPI:

@@ -17,7 +17,7 @@ from tests.docs.http_page import OPEN, PAGE, Example, answered, examples, masked
 from tests.docs.http_world import app
 from tierstate.api import answer, records, service
 from tierstate.api.media import RECORD_TYPES
-from tierstate.api.methods import PLANS
+from tierstate.api.problems import PLANS
 from tierstate.runtime.pool import WAITING_PER_THREAD
 
 REFRESH = "python -m tests.docs.http_page --write"

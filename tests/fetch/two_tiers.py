@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from tests.histories.epoch_cache import said_of_epoch
 from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.control import ClusterDescription
-from tierstate.broker.fetch_spec import FetchSpec
 from tierstate.broker.tier_topic import TierTopic
 from tierstate.broker.topics import PartitionDescription, TopicDescription
 from tierstate.fetch.local import LocalPiece, closed_ranges

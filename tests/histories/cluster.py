@@ -13,11 +13,10 @@ from random import Random
 
 from tests.histories.replica import Broker, Written
 from tierstate.broker.answers import Place
-from tierstate.broker.control import ClusterDescription
+from tierstate.broker.control import ClusterDescription, OpenTransaction
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicDescription
-from tierstate.broker.transactions import OpenTransaction
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
@@ -310,6 +309,3 @@ class HistoryControl:
 
     def may_describe(self, names: Iterable[str], *, broker: BrokerId | None = None) -> bool:
         return True
-
-    def close(self) -> None:
-        """Do nothing: there is no connection to close."""

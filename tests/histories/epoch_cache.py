@@ -35,7 +35,7 @@ def earliest_epoch(epochs: Epochs, log_start: int) -> int:
 
 
 def said_of_epoch(epochs: Epochs, log_start: int, log_end: int, asked: LeaderEpoch) -> EpochEnd | None:
-    """Return the end of epoch ``asked``, as `broker.bounds.read_end_of_epoch` derives it from both answers."""
+    """Return the end of epoch ``asked``, as `LocalReader.end_of_epoch` derives it from both answers."""
     found, end = end_offset_for(epochs, log_end, asked)
     first = earliest_epoch(epochs, log_start)
     return lineage.epoch_end(asked, _or_none(found), Offset(end), _or_none(first))

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING
 
-from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.broker.answers import FetchSpec
 from tierstate.log.transaction_index import OpenBefore, parse_transaction_index
 from tierstate.log.transactions import decide
 from tierstate.rules.erase import in_erasing_order

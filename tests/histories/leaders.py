@@ -13,8 +13,7 @@ from collections.abc import Callable
 from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.epoch_cache import earliest_epoch, end_offset_for
 from tests.histories.replica import Broker
-from tierstate.broker.answers import RawFetch, RawOffset
-from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.broker.answers import FetchSpec, RawFetch, RawOffset
 from tierstate.broker.topics import TopicDescription
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import BrokerUnavailable, TimedOut

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.kip405.fold import Fold
+from tierstate.kip405.fold import Fold, Rows, open_rows
 from tierstate.kip405.records import SegmentRecord, SegmentUpdate, decode_record
-from tierstate.kip405.rows import MemoryRows, Rows, open_rows
 from tierstate.state.ids import TopicId
 from tierstate.state.offsets import Position
 from tierstate.state.segment import SegmentState
@@ -51,12 +50,12 @@ def test_a_segment_is_readable_after_its_copy_and_forgotten_after_its_deletion(p
             elif isinstance(record, SegmentUpdate):
                 states[record.segment_id] = record.state
     expected = {key: state for key, state in states.items() if state is not SegmentState.DELETE_SEGMENT_FINISHED}
-    assert states_of(folded(path, MemoryRows())) == expected
+    assert states_of(folded(path, Rows())) == expected
 
 
 def test_a_view_on_disk_goes_on_where_it_stopped_and_is_the_one_in_memory(tmp_path: Path) -> None:
     path = GOLDEN[1]
-    whole = folded(path, MemoryRows())
+    whole = folded(path, Rows())
     for stop in (1, 50, 100):
         rows = open_rows(tmp_path / str(stop), "topic 2")
         fold = Fold(rows)
@@ -85,17 +84,17 @@ def test_a_view_of_another_topic_or_a_damaged_one_is_read_again(tmp_path: Path) 
 
 
 def test_only_the_topics_that_are_wanted_are_kept() -> None:
-    whole = folded(GOLDEN[1], MemoryRows())
+    whole = folded(GOLDEN[1], Rows())
     (wanted,) = {each.topic_id for each in whole.partitions()[:1]}
-    some = folded(GOLDEN[1], MemoryRows(), topics=frozenset([wanted]))
+    some = folded(GOLDEN[1], Rows(), topics=frozenset([wanted]))
     assert some.partitions() == [each for each in whole.partitions() if each.topic_id == wanted]
     assert some.partitions() != whole.partitions()
 
 
 def test_a_bad_record_is_named_and_stops_no_other() -> None:
-    entries, whole = entries_of(GOLDEN[1], 0), Fold(MemoryRows())
+    entries, whole = entries_of(GOLDEN[1], 0), Fold(Rows())
     whole.apply(0, entries, Position(1000), epoch=0)
-    hurt = Fold(MemoryRows())
+    hurt = Fold(Rows())
     bad = Entry("", Position(500), b"\x01\x07\x00 no such record")
     hurt.apply(0, [*entries[:5], bad, *entries[5:]], Position(1000), epoch=0)
     assert states_of(hurt) == states_of(whole)
@@ -112,7 +111,7 @@ def test_a_state_that_cannot_follow_is_named_and_changes_nothing() -> None:
     begun = next(
         entry for entry, each in records if isinstance(each, SegmentRecord) and each.segment_id == its_end.segment_id
     )
-    fold = Fold(MemoryRows())
+    fold = Fold(Rows())
     fold.apply(1, [begun, ended], Position(10_000), epoch=0)
     assert states_of(fold) == {its_end.segment_id: SegmentState.COPY_SEGMENT_STARTED}
     assert "from COPY_SEGMENT_STARTED to DELETE_SEGMENT_FINISHED" in fold.problems(1)[0]
@@ -120,7 +119,7 @@ def test_a_state_that_cannot_follow_is_named_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("state", [0, 1, 2])
 def test_a_partition_that_is_being_deleted_has_nothing_to_read(state: int) -> None:
-    fold = folded(GOLDEN[1], MemoryRows())
+    fold = folded(GOLDEN[1], Rows())
     place = fold.partitions()[0]
     name = fold.segments(place)[0].record.topic.encode()
     value = b"\x01\x02\x00" + bytes([len(name) + 1]) + name + place.topic_id.raw
@@ -130,7 +129,7 @@ def test_a_partition_that_is_being_deleted_has_nothing_to_read(state: int) -> No
 
 
 def test_a_metadata_partition_that_lost_its_records_is_forgotten_alone() -> None:
-    fold = folded(GOLDEN[1], MemoryRows())
+    fold = folded(GOLDEN[1], Rows())
     before = fold.partitions()
     lost = before[:2]
     fold.forget(0, lost)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.leader.world import Process, World
 from tests.twins.memory_broker import MemoryBroker
-from tierstate.broker.transactions import OpenTransaction
+from tierstate.broker.control import OpenTransaction
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.stable_offset_pin import ASK_EVERY_S, NAMED_AFTER_S
 from tierstate.leader.status import PinnedBy

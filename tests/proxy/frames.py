@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from tests.api.gateways import StandIn
 from tests.proxy.messages import encoded, kafkas_message, versions
 from tierstate.broker.wire import Malformed
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
-from tierstate.proxy.arriving import begun
 from tierstate.proxy.fetch_answer import AnsweredPartition, FetchAnswer
-from tierstate.proxy.fetch_request import TOPIC_IDS
-from tierstate.proxy.tagged_fields import UNUSED_TAG
+from tierstate.proxy.fetch_request import TOPIC_IDS, UNUSED_TAG
+from tierstate.proxy.peer import begun
 
 SEEDS = range(12)
 ShareFetchRequest = kafkas_message("ShareFetchRequest")
@@ -50,7 +50,7 @@ def again(kind: Any, data: bytes | bytearray, version: int) -> Any:
     return kind.decode(bytes(data), version=version)
 
 
-class Arriving:
+class Arriving(StandIn):  # type: ignore[misc]
     """A frame that arrives by ``step`` bytes at each wait."""
 
     def __init__(self, data: bytes, step: int = 7) -> None:

@@ -41,14 +41,13 @@ from tests.proxy.frames import (
 from tests.proxy.messages import encoded, message, versions
 from tierstate.broker.wire import Malformed
 from tierstate.proxy import addresses
-from tierstate.proxy.apis import APIS, Key
+from tierstate.proxy.apis import APIS, Key, offered
 from tierstate.proxy.fetch_request import read_fetch
-from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
+from tierstate.proxy.older_offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
 from tierstate.proxy.peer import Peer
-from tierstate.proxy.produce_answer import without_addresses
+from tierstate.proxy.produce import without_addresses
 from tierstate.proxy.server import ProxyServer
 from tierstate.proxy.share_fetch import lower_share_fetch
-from tierstate.proxy.versions import offered
 
 Read = Callable[[bytes, int], object]
 READERS: dict[str, tuple[Key, Any, Read]] = {

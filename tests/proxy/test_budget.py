@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import methodcaller
+from typing import Any
 
 from tierstate.proxy.budget import STALLED_S, Budget
 
@@ -23,7 +24,12 @@ class Client:
         self.aborted = True
 
 
-def closed(*clients: Client) -> list[bool]:
+def client(stalled_s: float) -> Any:
+    """Return a stand-in for the `Peer` that answers are sent to."""
+    return Client(stalled_s)
+
+
+def closed(*clients: Any) -> list[bool]:
     """Return which clients are closed when one more is refused; they are being sent all that reads may have."""
     budget = Budget(SIZE, methodcaller("abort"))
     with ExitStack() as sending:
@@ -35,15 +41,15 @@ def closed(*clients: Client) -> list[bool]:
 
 
 def test_the_client_that_has_taken_nothing_for_longest_is_closed_alone() -> None:
-    assert closed(Client(STALLED_S), Client(STALLED_S + 1), Client(0)) == [False, True, False]
+    assert closed(client(STALLED_S), client(STALLED_S + 1), client(0)) == [False, True, False]
 
 
 def test_a_client_that_takes_a_little_is_not_closed() -> None:
-    assert closed(Client(STALLED_S - 0.1), Client(0)) == [False, False]
+    assert closed(client(STALLED_S - 0.1), client(0)) == [False, False]
 
 
 def test_no_client_is_closed_without_pending_data_or_while_there_is_memory() -> None:
-    idle = Client(1_000)
+    idle = client(1_000)
     budget = Budget(SIZE, methodcaller("abort"))
     with budget.sent_to(idle):
         assert budget.for_a_read(READS)
@@ -52,7 +58,7 @@ def test_no_client_is_closed_without_pending_data_or_while_there_is_memory() -> 
 
 
 def test_each_refusal_closes_another_one() -> None:
-    clients = [Client(STALLED_S + number) for number in range(3)]
+    clients = [client(STALLED_S + number) for number in range(3)]
     budget = Budget(SIZE, methodcaller("abort"))
     assert budget.for_a_read(READS)
     with ExitStack() as sending:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.broker.guarded import PASSWORDS, guarded_sandbox, self_signed
 from tests.proxy.serving import serving
 from tests.scenarios.house import House
-from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.open import open_broker
 from tierstate.broker.raw import RawClient
 from tierstate.proxy.server import ProxyServer

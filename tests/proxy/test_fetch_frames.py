@@ -29,10 +29,9 @@ from tests.proxy.messages import encoded, message
 from tierstate.broker.wire import Frame
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy.apis import APIS, Key
-from tierstate.proxy.fetch_answer import WITH_ADDRESSES, AnsweredPartition, Said, filled
+from tierstate.proxy.fetch_answer import WITH_ADDRESSES, AnsweredPartition, filled
 from tierstate.proxy.fetch_request import HELD_BYTES, TOPIC_IDS, lower, read_fetch
-from tierstate.proxy.produce_answer import PRODUCE_WITH_ADDRESSES, without_addresses
-from tierstate.proxy.refused_produce import refused_produce
+from tierstate.proxy.produce import PRODUCE_WITH_ADDRESSES, refused_produce, without_addresses
 from tierstate.proxy.share_fetch import lower_share_fetch, share_reads
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
@@ -84,7 +83,7 @@ def test_a_changed_entry_differs_only_in_the_changed_field(version: int, seed: i
     made = message(FetchResponse, version, seed)
 
     def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
-        entry.says(56, Said(11, 12, 13))
+        entry.says(56, LogicalBounds(Offset(13), Offset(13), None, Offset(12), Offset(11)))
         return [entry.head, records]
 
     data, _ = through(made, version, change)

@@ -11,9 +11,9 @@ from confluent_kafka.admin import NewTopic
 
 from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.running import RunningProxy, running
-from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.raw import RawClient
-from tierstate.proxy.offsets import EARLIEST, EARLIEST_LOCAL, LAST_TIERED, LATEST, MAX_TIMESTAMP
+from tierstate.proxy.older_offsets import EARLIEST, EARLIEST_LOCAL, LAST_TIERED, LATEST, MAX_TIMESTAMP
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.epochs import LeaderEpoch

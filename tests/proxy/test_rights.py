@@ -23,9 +23,8 @@ from confluent_kafka.admin import (
 from tests.broker.guarded import PASSWORDS, allow, binding, bytes_a_second, denied, set_password
 from tests.scenarios.bound_topics import copy_bound_topics
 from tests.scenarios.house import House, eventually
-from tierstate.broker.answers import RawFetch
+from tierstate.broker.answers import FetchSpec, RawFetch
 from tierstate.broker.callers import Callers
-from tierstate.broker.fetch_spec import FetchSpec
 from tierstate.broker.raw import RawClient
 from tierstate.log.batch import iter_batches
 from tierstate.runtime.clock import SystemClock
@@ -222,7 +221,7 @@ def test_the_access_log_has_the_name_of_a_client_that_logged_in_by_password(prox
 def test_a_delegation_token_is_made_and_logs_in_through_it(proxied: Proxied, tls_kafka: KafkaSandbox) -> None:
     topics = [proxied.topic(name) for name in BINDINGS]
     kafka = {**tls_kafka.client_config, "bootstrap.servers": proxied.bootstrap}
-    rights = Callers(kafka, SystemClock()).rights_of("guest", topics)
+    rights = Callers(kafka, SystemClock()).rights("guest", topics)
     assert [each.read for each in rights.values()] == [may_read for _, may_read in BINDINGS.values()]
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from tests.broker.guarded import allow, binding
+from tests.broker.roles import READER
 from tests.scenarios.house import House, eventually
 from tests.scenarios.test_acls import permit
-from tierstate.broker.acls import READER
 
 RECORDS = 600
 BY_PREFIX = "by-"

@@ -20,11 +20,12 @@ import orjson
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.beheading import alter
+from tests.broker.leaders import topic_id_of
 from tests.scenarios.house import House
 from tests.scenarios.prompt_archive import PromptArchive
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.open import open_broker
-from tierstate.broker.tier_topic import KafkaTierTopic, describe_topic_id
+from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec
 from tierstate.follower.checkpoint import checkpoint
 from tierstate.follower.digests import live_set_digest, meaning_digest
@@ -151,8 +152,7 @@ class Restless:
         self._opened.close()
 
     def open_tier_topic(self) -> KafkaTierTopic:
-        topic_id = describe_topic_id(AdminClient(admin_config(self.kafka)), self.spec.name)
-        return KafkaTierTopic(self.kafka, self.spec.name, topic_id, TIER_PARTITIONS)
+        return KafkaTierTopic(self.kafka, self.spec.name, topic_id_of(self.kafka, self.spec.name), TIER_PARTITIONS)
 
     def tombstones_stay(self) -> None:
         """Keep tombstones for a day from now on, as `tierstate init` does: a younger checkpoint is complete."""

@@ -25,8 +25,8 @@ from confluent_kafka.admin import (
 from kafka import TopicPartition as Place
 from kafka.admin import KafkaAdminClient
 
+from tests.broker.leaders import topic_id_of
 from tests.leader.real import eventually
-from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.sandbox.kafka import KafkaSandbox
 
 PLAIN = ""
@@ -130,7 +130,8 @@ class ClusterAdmin:
 
     def __init__(self, sandbox: KafkaSandbox) -> None:
         self._sandbox = sandbox
-        self._client: Any = AdminClient({"bootstrap.servers": sandbox.bootstrap, "log_level": 0})
+        self._kafka = {"bootstrap.servers": sandbox.bootstrap}
+        self._client: Any = AdminClient({**self._kafka, "log_level": 0})
 
     def create(self, topic: str, partitions: int, brokers: Sequence[int], **config: str) -> None:
         """Create a topic; ``brokers`` hold the replicas of every partition, the preferred leader first."""
@@ -159,7 +160,7 @@ class ClusterAdmin:
         self._client.delete_topics([topic])[topic].result(30)
 
     def topic_id(self, topic: str) -> str:
-        return describe_topic_id(self._client, topic)
+        return topic_id_of(self._kafka, topic)
 
     def exists(self, topic: str) -> bool:
         return topic in self._client.list_topics(timeout=60).topics

@@ -15,11 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.broker.guarded import PASSWORDS, PLAIN, allow, binding, denied
+from tests.broker.roles import INIT, READER, table
 from tests.docs.blocks import executed
 from tests.docs.page_shell import PageShell
 from tests.sampled import sampled
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
-from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right, table
+from tierstate.broker.acls import AGENT, Resource, Right
 from tierstate.consumer.connect import read_records
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import BatchReader

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.beheading import cut
+from tests.broker.leaders import topic_id_of
 from tests.docs.blocks import executed
 from tests.scenarios.house import Done, House, eventually
-from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -101,7 +101,7 @@ def test_its_head_is_gone(drill: Drill) -> None:
 @pytest.mark.slow
 def test_the_cluster_is_lost(drill: Drill) -> None:
     """An old topic does not exist in this cluster; its tier-state topic is named, as its cluster would be."""
-    house, old = drill.house, describe_topic_id(drill.admin, drill.house.tier_topic)
+    house, old = drill.house, topic_id_of(drill.house.kafka.client_config, drill.house.tier_topic)
     copied = house.run("consume", f"{drill.topic}:0", "--tier", "remote").stdout
     drill.delete(drill.topic)
     beside = ("--set", f"tier_state.topic={house.tier_topic}-new")

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.broker.leaders import topic_id_of
 from tests.scenarios.house import House, eventually
 from tierstate import read_records
 from tierstate.broker.open import open_broker
-from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity
@@ -217,7 +217,7 @@ def test_a_deleted_topic_comes_back_next_to_newer_facts_and_is_read_by_its_id(lo
     assert len(copied.splitlines()) > RECORDS // 2
     by_id = f"{described['topic_id']}:0"
     assert f"topic={gone}" in house.run("consume", by_id, code=2).stderr, "it is still there: to be read by its name"
-    old = describe_topic_id(admin, house.tier_topic)
+    old = topic_id_of(house.kafka.client_config, house.tier_topic)
     admin.delete_topics([gone])[gone].result(30)
     eventually(lambda: gone not in admin.list_topics(timeout=60).topics)
 

@@ -10,8 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tierstate.broker.answers import RawFetch
-from tierstate.broker.fetch_spec import FetchSpec
+from tierstate.broker.answers import FetchSpec, RawFetch
 from tierstate.broker.open import open_broker
 from tierstate.broker.raw import RawClient
 from tierstate.runtime.clock import SystemClock

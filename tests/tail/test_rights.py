@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka.admin import AclPermissionType
 
 from tests.broker.guarded import PASSWORDS, binding, denied
+from tests.broker.roles import INIT
 from tests.scenarios.house import House, eventually, run
 from tests.scenarios.test_acls import permit
 from tests.tail.test_leaders_that_move import FetchHouse
-from tierstate.broker.acls import INIT, TO_FETCH, TO_TRIM, Right, rights_of_agent
+from tierstate.broker.acls import TO_FETCH, TO_TRIM, Right, rights_of_agent
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

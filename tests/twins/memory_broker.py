@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tierstate.broker.answers import Place
-from tierstate.broker.control import ClusterDescription
+from tierstate.broker.control import LONGEST_SECONDS, ClusterDescription, OpenTransaction
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicDescription
-from tierstate.broker.transactions import OpenTransaction
-from tierstate.broker.truncation import LONGEST_SECONDS
 from tierstate.runtime.id_source import CountingIds, IdSource
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import (
@@ -278,9 +276,6 @@ class MemoryBroker:
                 self._lost_answers -= 1
                 raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker)
             return part.start
-
-    def close(self) -> None:
-        """Do nothing: there is no connection to close."""
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:

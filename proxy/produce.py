@@ -1,7 +1,7 @@
-"""Refuse Produce requests of a read-only proxy: read each request to its end, and return the answer.
+"""Produce: hide the address of a partition's new leader in answers, and refuse the requests of a read-only proxy.
 
-Produce must still be offered to clients: librdkafka derives from its versions which record batches a broker supports.
-Other requests that write are not offered at all.
+A read-only proxy reads each request to its end, and answers it. It must still offer Produce to clients: librdkafka
+derives from its versions which record batches a broker supports. Other requests that write are not offered at all.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ import struct
 
 from ..broker.wire import Frame, length_of
 from .apis import APIS, Key
-from .arriving import Source, begun
-from .fetch_request import skip_topic
+from .fetch_request import hide_addresses, skip_topic
+from .peer import Peer, begun
 
 CLUSTER_AUTHORIZATION_FAILED = 31
 NO_ACKS = 0
 _PARTITION = struct.Struct(">ihq")
 _UNKNOWN = struct.pack(">q", -1)
 _PIPED = 256 * 1024
+PRODUCE_WITH_ADDRESSES = 10
+"""The first version whose tagged fields at the end may have addresses of brokers."""
+_ANSWERED = struct.Struct(">ihqqq")
+"""Index, error, base offset, append time, log start."""
 
 
-async def refused_produce(source: Source, version: int, correlation: int) -> bytes | None:
+async def refused_produce(source: Peer, version: int, correlation: int) -> bytes | None:
     """Return the answer without its length, or None if the client expects no answer. Raises Malformed.
 
     ``source`` is positioned after the request's correlation id. Only the request's topics are kept in memory.
@@ -76,6 +80,26 @@ def _refused(partition: int, version: int, flexible: bool) -> bytes:
     return answer
 
 
-async def _skip(source: Source, size: int) -> None:
+async def _skip(source: Peer, size: int) -> None:
     while size > 0:
         size -= len(await source.exactly(min(size, _PIPED)))
+
+
+def without_addresses(body: bytes, version: int) -> bytearray:
+    """Return the body of a Produce answer without the addresses of brokers. Raises Malformed."""
+    patched = bytearray(body)
+    frame = Frame(patched)
+    for _ in range(frame.count(True)):
+        skip_topic(frame, version, True)
+        for _ in range(frame.count(True, _ANSWERED.size)):
+            frame.skip(_ANSWERED.size)
+            for _ in range(frame.count(True, 4)):  # records that made the broker refuse the batch
+                frame.int32()
+                frame.raw_string(True)
+                frame.tags(True)
+            frame.raw_string(True)  # error message
+            frame.tags(True)
+        frame.tags(True)
+    frame.int32()  # throttle time
+    hide_addresses(patched, frame.at)
+    return patched
