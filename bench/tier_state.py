@@ -21,11 +21,11 @@ from pathlib import Path
 import fastavro
 
 from tierstate.follower.archive import archive
-from tierstate.follower.archive_reader import verify_archive
+from tierstate.follower.archive_chain import verify_archive
 from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.schemas.registry import fingerprint_of, schemas

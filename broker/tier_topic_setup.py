@@ -83,12 +83,12 @@ def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: Timest
 def _once_known(
     ask: Callable[[], A],
     late: tuple[type[Exception], ...] = (UnknownTopic, BrokerUnavailable),
-    seconds: float = KNOWN_S,
+    limit_s: float = KNOWN_S,
 ) -> A:
     """Return what ``ask`` returns. Brokers learn of a created topic a moment later, and each request may go to another
-    one: it is repeated for ``seconds`` after an error of ``late``. Raises its last error."""
+    one: it is repeated for ``limit_s`` after an error of ``late``. Raises its last error."""
     clock = SystemClock()
-    deadline = clock.monotonic() + seconds
+    deadline = clock.monotonic() + limit_s
     while True:
         try:
             return ask()

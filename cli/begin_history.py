@@ -13,7 +13,9 @@ from .context import Context
 
 if TYPE_CHECKING:
     from ..app.operating.recovery import Break
-    from ..follower.parting import Parting
+    from ..follower.archives import Parting
+    from ..rules.lost_facts import Aftermath
+    from ..state.segment import RemoteSegment
 
 KEYS_SHOWN = 20
 

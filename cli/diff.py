@@ -34,8 +34,7 @@ def command(context: Context, one: str, two: str) -> None:
 
     Exit code 1 when they differ, with every fact that only one of them has.
     """
-    from ..follower.diff import differences
-    from ..follower.digests import live_set_digest
+    from ..follower.digests import differences, live_set_digest
 
     only = _one_partition(one, two)
     with _view(context, one) as left, _view(context, two) as right:

@@ -10,13 +10,13 @@ that finds a new piece of the other agent continues after it. Overlapping pieces
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from itertools import repeat
 
 from ..broker.tier_reader import UNKNOWN_EPOCH, lost_heads
-from ..broker.tier_topic import TierBatch, TierReader, TierTopic
+from ..broker.tier_topic import TierTopic
 from ..state.errors import (
-    BrokerUnavailable,
     CorruptData,
     InvalidRequest,
     ObjectExists,
@@ -26,8 +26,9 @@ from ..state.errors import (
 )
 from ..state.keys import said_by_people
 from ..state.offsets import Position, TimestampMs
+from ..state.view import ViewStore
 from ..storage.object_store import ObjectReader, ObjectStore
-from .archive_chain import START, archived_to, furthest_of, reached_by, read_piece
+from .archive_chain import START, Chain, archived_to, chain_of, furthest_of, reached_by, read_header, read_piece
 from .archive_piece import (
     MAX_PLAIN_BYTES,
     WINDOW,
@@ -39,16 +40,17 @@ from .archive_piece import (
     encode_piece,
 )
 from .archives import broken_history
+from .as_of import parted
+from .live_set_object import BASE, put_live_set, scratch_folder, write_live_set
 from .object_names import PieceName, TierPlace
-from .same_history import parted
-from .shelf import Shelf
+from .replay import batches_until
+from .time_travel import Target, replay_archive
+from .view_identity import Shelf
 
 ROUNDS = 10
 """After another writer was faster this many times, a call ends with Unavailable; a later call does the rest."""
 FEW = MAX_PLAIN_BYTES // (64 * 1024)
 """Fewer records than this never reach the maximum size of a piece, because a fact has at most 64 KiB."""
-POLL_S = 0.2
-SILENT_POLLS = 150
 
 
 def archive(
@@ -127,11 +129,8 @@ def _check_epoch(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> 
         return
     following, tier_partition = Position(furthest.name.last + 1), place.tier_partition
     try:
-        reader = topic.reader({tier_partition: following}, {tier_partition: furthest.header.epoch})
-        try:
+        with closing(topic.reader({tier_partition: following}, {tier_partition: furthest.header.epoch})) as reader:
             reader.poll(0)
-        finally:
-            reader.close()
     except PositionLost as lost:
         start = topic.starts([tier_partition]).get(tier_partition, START)
         if start > following:  # the same history without its first records: no new history may begin on the rest
@@ -193,21 +192,54 @@ def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Positio
         yield Draft(first, Position(end - 1), tuple(entries), epoch, full=False)
 
 
-def batches_until(reader: TierReader, tier_partition: int, end: Position) -> Iterator[TierBatch]:
-    """Yield batches until ``end`` is reached, then close the reader. The last batch may have records beyond ``end``.
+def cut_archive(
+    shelf: Shelf[ObjectStore],
+    older_than: TimestampMs,
+    new_store: Callable[[], ViewStore],
+) -> Generator[str, None, Position]:
+    """Remove complete windows whose newest record is older than ``older_than`` (ms). Returns the archive's new start.
 
-    Raises BrokerUnavailable if no records come for half a minute.
+    A live fact may be older than every piece that is kept. So the live set at the cut is put first, as the *base* with
+    which every reader begins. Only then are older pieces deleted, oldest first, then older bases. Yields before each
+    step. The base is built in an empty view of ``new_store``, which is closed at the end. Raises CorruptData, and
+    removes nothing, if a piece to be removed is damaged or any piece is missing.
     """
-    silent = 0
-    try:
-        while True:
-            batches = reader.poll(POLL_S)
-            silent = 0 if batches else silent + 1
-            if silent >= SILENT_POLLS:
-                raise BrokerUnavailable("tier-state topic brings nothing", tier_partition=tier_partition, end=end)
-            for batch in batches:
-                yield batch
-                if batch.following >= end:
-                    return
-    finally:
-        reader.close()
+    objects, place = shelf.objects, shelf.place
+    chain = chain_of(objects, place)
+    if chain.missing is not None:  # also if there is nothing to remove: all names are checked once a day
+        first, last = chain.missing
+        raise CorruptData("pieces of the archive are missing", file=place.pieces_prefix, first=first, last=last)
+    cut = _cut(objects, chain, older_than)
+    if cut > chain.start:
+        store = new_store()
+        try:
+            result = replay_archive(shelf, store, Target(cut))
+            store.mark_as_of(shelf.tier_partition, result.newest_timestamp)
+            with scratch_folder(store) as folder:
+                table = write_live_set(store, shelf.identity, shelf.tier_partition, folder, holes=result.holes)
+                yield "put archive base"
+                with suppress(ObjectExists):  # another agent cut here too
+                    # From here on readers begin at the cut, whatever objects remain below it.
+                    put_live_set(objects, place.base(cut), BASE, table)
+        finally:
+            store.close()
+    for name in list(place.pieces(objects)):
+        if name.last < cut:
+            yield "delete archive"
+            objects.delete(name.key)
+    for base in place.bases(objects):
+        if base.position < cut:
+            yield "delete old archive base"
+            objects.delete(base.key)
+    return cut
+
+
+def _cut(objects: ObjectReader, chain: Chain, older_than: TimestampMs) -> Position:
+    """Return the window border below which all records are older than ``older_than``. The last piece always remains."""
+    cut = chain.start
+    for name in chain.names:
+        if name.first % WINDOW == 0:
+            cut = name.first
+        if read_header(objects, chain.place, name).newest_timestamp >= older_than:
+            break
+    return cut

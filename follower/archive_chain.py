@@ -3,7 +3,7 @@
 Around a leader change, two agents may write at the same time, so pieces may overlap. The chain is the furthest piece
 and its predecessors. Every other piece is a *side piece*. It is valid if it agrees with the chain at all positions
 where both have a record. (A record that only one has was compacted away before the other piece was written.)
-After a cut (`archive_base.py`) the chain begins at the base, and pieces below the base are ignored.
+After a cut (`archive.py`) the chain begins at the base, and pieces below the base are ignored.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from ..state.offsets import ByteRange, Position
 from ..storage.object_store import ObjectReader
 from .archive_piece import NO_PREVIOUS, WINDOW, Piece, PieceHeader, decode_header, decode_piece
 from .envelope import HEAD_BYTES
+from .live_set_object import BASE, check_body
+from .live_set_object import read_header as read_live_set_header
 from .object_names import PieceName, PositionName, TierPlace
 
 START = Position(0)
@@ -204,3 +206,37 @@ def _side_problems(objects: ObjectReader, place: TierPlace, piece: Piece, side: 
         if mine is not None and mine != theirs:
             yield ArchiveFinding(side.key, theirs.position, f"it contradicts {piece.name.key}")
             return
+
+
+def read_archive(objects: ObjectReader, chain: Chain, before: Position | None = None) -> Iterator[Piece]:
+    """Yield the pieces that begin below ``before``, or all if it is None, in order.
+
+    Raises CorruptData with object, position and reason at the first defect: a changed byte, a missing or swapped
+    piece, a fork. Memory: three pieces.
+    """
+    for piece in checked(objects, chain):
+        if isinstance(piece, ArchiveFinding):
+            if before is not None and piece.position is not None and piece.position >= before:
+                return
+            raise piece.error()
+        if before is not None and piece.name.first >= before:
+            return
+        yield piece
+
+
+def verify_archive(objects: ObjectReader, place: TierPlace) -> Iterator[ArchiveFinding]:
+    """Yield the defects of an archive: gaps, changed bytes, swapped pieces, forks, foreign objects, a damaged base."""
+    for each in objects.list(place.pieces_prefix):
+        if place.parse_piece(each.key) is None:
+            yield ArchiveFinding(each.key, None, "not a piece of the archive")
+    chain = chain_of(objects, place)
+    if chain.base is not None:
+        try:
+            header, start = read_live_set_header(objects, chain.base, BASE, place, None)
+            for _ in check_body(objects, chain.base.key, header, start):
+                pass
+        except (CorruptData, InvalidRequest, ObjectNotFound) as error:
+            yield ArchiveFinding(chain.base.key, chain.base.position, error.message)
+    for result in checked(objects, chain):
+        if isinstance(result, ArchiveFinding):
+            yield result

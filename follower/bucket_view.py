@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from ..schemas.codec import decode_fact
 from ..state.errors import CorruptData, HistoryBroken, InvalidRequest, ObjectNotFound, TierstateError
@@ -23,18 +22,16 @@ from ..state.view import Entry, MemoryView, SecondValue
 from ..storage.object_store import ObjectReader
 from .archive_chain import newest_base, read_header, read_piece
 from .archive_piece import WINDOW
+from .archives import has_parted, newest_history
 from .checkpoint import Refused
-from .histories import has_parted, newest_history
 from .live_set_object import BASE, CHECKPOINT, LiveSetHeader, fetch_table, scratch_folder, take_table
 from .live_set_object import read_header as read_live_set_header
 from .object_names import ROOT, PositionName, TierPlace, kept_topics, place_of_key
-from .shelf import Shelf
 from .time_travel import END, Replayed, Target, replay_archive
-from .view_identity import ViewIdentity
+from .view_identity import Shelf, ViewIdentity
 
 AT_ONCE = 16
 """Number of tier-state partitions that are read concurrently, because most of the time is spent waiting."""
-_tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class BucketView:
@@ -76,7 +73,7 @@ class BucketView:
         return number
 
     def tier_partition(self, partition: TopicIdPartition) -> int:
-        return _tier_partition_of(partition, self.identity.partitions)
+        return tier_partition_of(partition, self.identity.partitions)
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
         return self._store.second_values(partition)

@@ -26,7 +26,7 @@ from ..state.keys import KeyKind, parse_key
 from ..state.offsets import Position, TimestampMs
 from ..state.view import READY_AGE_S, Entry, ViewStore
 from ..storage.object_store import ObjectReader, ObjectStore
-from .as_of import MAX_AGE_MS
+from .as_of import MAX_AGE_MS, check_same
 from .live_set_object import (
     CHECKPOINT,
     LiveSetHeader,
@@ -40,8 +40,7 @@ from .live_set_object import (
 from .object_names import PositionName
 from .replay import catch_up
 from .rocksdb_view import ViewIdentity
-from .same_history import check_same
-from .shelf import Shelf
+from .view_identity import Shelf
 
 HOLD = f"/{KeyKind.HOLD}/"
 Refused = Callable[[str, TierstateError], None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import orjson
@@ -17,6 +17,7 @@ import orjson
 from ..schemas.codec import descriptor_to_json
 from ..state.ids import TopicIdPartition
 from ..state.keys import partition_prefix
+from ..state.offsets import Position
 from ..state.partition_view import PartitionView
 from ..state.view import Entry, ViewStore
 
@@ -82,3 +83,28 @@ def digests_of(store: ViewStore, only: Collection[TopicIdPartition] | None = Non
             view = store.state(partition).view()
             meanings.append((partition, view.topic, meaning_digest(view)))
     return ViewDigests(live.count, live.hexdigest(), tuple(meanings))
+
+
+@dataclass(frozen=True, slots=True)
+class FactDifference:
+    """A key that is in one view only, or has different positions or values. None: the key is not in that view."""
+
+    tier_partition: int
+    key: str
+    left: Position | None
+    right: Position | None
+
+
+def differences(left: ViewStore, right: ViewStore, only: int | None = None) -> Iterator[FactDifference]:
+    """Yield the differences in tier-state partition ``only``, or in all of them if it is None.
+
+    Memory: one tier-state partition of each view at a time.
+    """
+    numbers = {number for view in (left, right) for number, _ in view.entries(only)}
+    for number in sorted(numbers):
+        ours = {entry.key: (entry.position, entry.value) for _, entry in left.entries(number)}
+        theirs = {entry.key: (entry.position, entry.value) for _, entry in right.entries(number)}
+        for key in sorted(ours.keys() | theirs.keys()):
+            one, two = ours.get(key), theirs.get(key)
+            if one != two:
+                yield FactDifference(number, key, one[0] if one else None, two[0] if two else None)

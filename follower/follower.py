@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from typing import TypeVar
 
 from ..broker.tier_topic import TierReader, TierTopic
@@ -35,13 +34,10 @@ from ..state.offsets import Position
 from ..state.partition_view import PartitionView
 from ..state.view import READY_AGE_S, SecondValue, ViewStore
 from .as_of import AsOf
-from .following import EVERYTHING, Following
+from .following import EVERYTHING, Following, Interest
 from .generations import Generations
-from .interest import Interest, Keep
 from .progress import Progress
-from .rebuild import Builder
-from .replay import reader_at
-from .until_stopped import UntilStopped
+from .replay import Builder, reader_at, until_stopped
 
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
@@ -52,7 +48,6 @@ RETRY_S = 3.0
 MAY_PASS = (Unavailable, UnknownTopic, TierStateLost, AccessDenied)
 """Errors after which the tail retries. Until a retry succeeds, callers that wait for a tail thread get the error,
 except BrokerUnavailable."""
-_tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class Follower:
@@ -81,12 +76,13 @@ class Follower:
         self._turning = threading.RLock()
         self._captured: dict[int, float] = {}
         self._settled = False
-        self._lost = lost if store is None else None
+        self.lost = lost if store is None else None
+        """The reason why the view must be rebuilt, or None. Until the rebuild, the old view is still readable."""
         self._unproven = False
         self._generation = 0
         self._stop = threading.Event()
-        read = UntilStopped(topic, self._stop)
-        self._builder = Builder(read, generations, following.seed, self._interest, clock, self._partitions)
+        stoppable = until_stopped(topic, self._stop)
+        self._builder = Builder(stoppable, generations, following.seed, self._interest, clock, self._partitions)
         self._checked_topic_id = clock.monotonic()
         self._thread = threading.Thread(target=inherited(self._run), name="follower", daemon=True)
 
@@ -100,8 +96,8 @@ class Follower:
                 self._as_of.begin(self._store)
             except PositionLost as lost:
                 self._lose(str(lost))
-        if self._lost is not None:
-            self._replace(self._lost)
+        if self.lost is not None:
+            self._replace(self.lost)
         with suppress(Unavailable, TierStateLost):  # then the first iteration settles, or raises
             self._settle()
         if self._tail:
@@ -126,11 +122,6 @@ class Follower:
         if self._store is None:
             raise ViewBehind("the view is not open")
         return self._store
-
-    @property
-    def lost(self) -> str | None:
-        """The reason why the view must be rebuilt, or None. Until the rebuild, the old view is still readable."""
-        return self._lost
 
     @property
     def trouble(self) -> TierstateError | None:
@@ -170,7 +161,7 @@ class Follower:
             raise ViewBehind("the view on disk is damaged and is being rebuilt", reason=damaged) from damaged
 
     def tier_partition(self, partition: TopicIdPartition) -> int:
-        return _tier_partition_of(partition, self._topic.mapped_partitions)
+        return tier_partition_of(partition, self._topic.mapped_partitions)
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
         return self._read(lambda: self.store.second_values(partition))
@@ -180,12 +171,12 @@ class Follower:
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
         def reached() -> bool:
-            whole = self._settled and self._lost is None and self._store is not None
+            whole = self._settled and self.lost is None and self._store is not None
             return whole and self.store.position(tier_partition) > position
 
         self._wait(reached, timeout)
         if not reached():
-            facts = {"reason": self._lost} if self._lost else {}
+            facts = {"reason": self.lost} if self.lost else {}
             raise ViewBehind(
                 "view has not applied this position yet",
                 tier_partition=tier_partition,
@@ -239,12 +230,6 @@ class Follower:
         return None if captured is None else self._clock.monotonic() - captured
 
     # --- which partitions are kept -----------------------------------------------------------------------------
-
-    def keep_only(self, keep: Keep | None) -> None:
-        """Replace the function that selects the partitions to keep; None keeps all. Calls `reconsider`."""
-        with self._applied:
-            self._interest.keep = keep
-            self.reconsider()
 
     def reconsider(self) -> None:
         """Call ``keep`` again for every partition in the next iteration. From now on, nothing counts as fresh.
@@ -305,8 +290,8 @@ class Follower:
     def _turn(self, timeout: float) -> int:
         with self._turning:
             try:
-                if self._lost is not None:
-                    self._replace(self._lost)
+                if self.lost is not None:
+                    self._replace(self.lost)
                 if not self._settled:
                     self._settle()
                 self._check_topic_id()
@@ -374,7 +359,7 @@ class Follower:
         fresh = self._builder.rebuilt(self._as_of)
         with self._applied:
             old, self._store = self._store, fresh
-            self._lost, self._unproven = None, True
+            self.lost, self._unproven = None, True
             self._outdate()
             self._applied.notify_all()
         if old is not None:
@@ -384,7 +369,7 @@ class Follower:
     def _lose(self, reason: str) -> None:
         """Mark the view as lost. It does not count as fresh for any caller until it is rebuilt."""
         with self._applied:
-            self._lost = self._lost or reason
+            self.lost = self.lost or reason
             self._outdate()
 
     def _outdate(self) -> None:

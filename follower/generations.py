@@ -1,13 +1,24 @@
-"""Storage of a follower's views. Each rebuild creates a new view (a generation); the last installed one is used."""
+"""Storage of a follower's views. Each rebuild creates a new view (a generation); the last installed one is used.
+
+On disk, each ``<state_dir>/view/<generation>/`` has one RocksDB database. The file ``CURRENT`` names the generation in
+use and is replaced by a rename. Any other generation is a previous one or an unfinished rebuild, and is removed. The
+process that uses the folder holds ``LOCK``.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import shutil
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import IO, Protocol
 
 from ..schemas.codec import decode_fact
+from ..state.errors import CorruptData, DiskFull, InvalidRequest, Unavailable
 from ..state.view import MemoryView, ViewStore
-from .resume import ViewFolder
+from .as_of import MAX_AGE_MS
 from .rocksdb_view import RocksView, ViewIdentity
 
 
@@ -29,25 +40,87 @@ class Generations(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class OnDisk:
-    """Generations in a folder on disk."""
+class ViewFolder:
+    """The generations of one view on disk."""
 
-    folder: ViewFolder
-    identity: ViewIdentity
+    def __init__(self, path: Path, identity: ViewIdentity) -> None:
+        self.path, self._identity = path, identity
+        self.refused = "no view on disk"
+        """Why the last `resume` returned None."""
+        self._lock: IO[str] | None = None
+        path.mkdir(parents=True, exist_ok=True)
 
-    def fresh(self) -> ViewStore:
-        return self.folder.fresh(self.identity)
-
-    def install(self, store: ViewStore) -> None:
-        assert isinstance(store, RocksView)
-        self.folder.install(store)
-
-    def clean(self) -> None:
-        self.folder.clean()
+    def lock(self) -> None:
+        """Reserve the folder for this process. Raises Unavailable if another process has reserved it."""
+        file = (self.path / "LOCK").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise Unavailable(
+                "another process has this view open: give each a state_dir of its own", path=self.path
+            ) from error
+        self._lock = file
 
     def close(self) -> None:
-        self.folder.close()
+        """Release the lock of the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def current(self) -> Path | None:
+        """Return the folder of the generation in use, or None if there is none."""
+        pointer = self.path / "CURRENT"
+        name = pointer.read_text(errors="replace").strip() if pointer.exists() else ""
+        return self.path / name if name.isdigit() and (self.path / name).is_dir() else None
+
+    def resume(self, now_ms: int) -> RocksView | None:
+        """Return the current view. Returns None and sets `refused` if it is missing, damaged, too old or foreign.
+
+        Raises Unavailable if another process has it open. Also raises DiskFull.
+        """
+        generation = self.current()
+        if generation is None:
+            self.refused = "no view on disk"
+            return None
+        try:
+            view = RocksView(generation, self._identity, decode_fact, create=False)
+        except (InvalidRequest, CorruptData) as error:
+            self.refused = str(error)
+            return None
+        ages = [now_ms - as_of for number in range(self._identity.partitions) if (as_of := view.as_of(number))]
+        if max(ages, default=0) > MAX_AGE_MS:
+            view.close()
+            self.refused = "the view was last at the end too long ago"
+            return None
+        return view
+
+    def fresh(self) -> RocksView:
+        """Delete unused generations and return an empty view in a new one, which is unused until `install`."""
+        self.clean()
+        numbers = [int(entry.name) for entry in self.path.iterdir() if entry.name.isdigit()]
+        return RocksView(self.path / f"{max(numbers, default=0) + 1:06d}", self._identity, decode_fact)
+
+    def install(self, store: ViewStore) -> None:
+        """Make this view the current one, also after a restart. Raises DiskFull and Unavailable."""
+        assert isinstance(store, RocksView)
+        pointer = self.path / "CURRENT.new"
+        try:
+            with pointer.open("w") as file:
+                file.write(store.path.name)
+                file.flush()
+                os.fsync(file.fileno())
+            pointer.rename(self.path / "CURRENT")
+        except OSError as error:
+            kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else Unavailable
+            raise kind("view cannot be named", path=pointer, reason=error.strerror) from error
+
+    def clean(self) -> None:
+        """Remove every generation but the current one."""
+        current = self.current()
+        for entry in self.path.iterdir():
+            if entry.name.isdigit() and entry != current:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,19 @@ writer's topic, the *signature*. A reader of the heartbeat looks for that record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..broker.tier_topic import TierTopic
-from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, UnknownOutcome
+from ..state.errors import CorruptData, InvalidRequest, ObjectExists, ObjectNotFound, UnknownOutcome
 from ..state.ids import COPIER
 from ..state.keys import SIGNATURES, signature_key
-from ..state.offsets import Position
+from ..state.offsets import Position, TimestampMs
 from ..state.view import Anchor
-from ..storage.object_store import ObjectReader
+from ..storage.object_store import ObjectReader, ObjectWriter
 from .envelope import seal, unseal
+from .object_names import kept_key
 
 KIND = "heartbeat"
 NO_PROOF_YET = -1
@@ -98,17 +98,6 @@ def sign(topic: TierTopic, process: str) -> Anchor:
     return record
 
 
-class Signed(Protocol):
-    """A heartbeat or a decision (`keeper.py`): both contain a signature."""
-
-    @property
-    def topic_id(self) -> str: ...
-    @property
-    def position(self) -> Position: ...
-    @property
-    def sha256(self) -> str: ...
-
-
 OtherTopics = Callable[[str], AbstractContextManager[TierTopic | None]]
 """Opens another tier-state topic of the same cluster by its id; None if the cluster has none with this id."""
 
@@ -119,7 +108,7 @@ def no_other_topics(topic_id: str) -> Iterator[None]:
     yield None
 
 
-def is_signed_here(topic: TierTopic, others: OtherTopics, signed: Signed) -> bool:
+def is_signed_here(topic: TierTopic, others: OtherTopics, signed: Heartbeat | Keeper) -> bool:
     """Return whether the signature is in a tier-state topic of this cluster. Raises BrokerUnavailable."""
     if signed.topic_id == topic.topic_id:
         return topic.anchor_at(SIGNATURES, signed.position) == Anchor(signed.position, signed.sha256)
@@ -136,3 +125,70 @@ def read_heartbeat(store: ObjectReader, key: str) -> Heartbeat | None:
     except (CorruptData, InvalidRequest) as error:
         process = key.rsplit("/", 1)[-1]
         return Heartbeat(process, -1, "", f"unreadable: {error}", "", "", Position(0), "", "", 0, 0, 0)
+
+
+KEPT = "kept"
+WAY_OUT = (
+    "tierstate keep-prefix shows both sides, and gives the prefix to one (docs/operations.md#a-copy-of-the-cluster)"
+)
+BY_A_PERSON = -1
+"""Used in place of a broker id for a person's command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """A person's decision about which cluster keeps the prefix: an object that is put once and never replaced.
+
+    It names a signature in the topic of the cluster that keeps the prefix. From then on the other clusters neither copy
+    nor delete, and their new processes write no heartbeat. ``others``: ids of their processes, separated by spaces.
+    ``chosen`` is 1 if a person gave the prefix to the signature's cluster. It is 0 if a recovery only listed processes
+    that had ended: no cluster loses the prefix.
+    """
+
+    number: int
+    topic_id: str
+    position: Position
+    sha256: str
+    others: str
+    chosen: int
+    by: str
+    at: TimestampMs
+
+
+def chosen_of(keepers: Iterable[Keeper]) -> Keeper | None:
+    """Return the newest decision that gave the prefix to a cluster, or None. ``keepers`` must be in ascending order."""
+    return next((each for each in reversed(list(keepers)) if each.chosen), None)
+
+
+def read_keeper(store: ObjectReader, cluster_id: str, number: int) -> Keeper:
+    """Return the decision with this number. Raises CorruptData and ObjectNotFound."""
+    key = kept_key(cluster_id, number)
+    return unseal(store.get(key, MAX_BYTES), KEPT, Keeper, source=key)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision before it is signed and written."""
+
+    number: int
+    process: str
+    others: Collection[str]
+    chosen: bool
+    by: str
+    at: TimestampMs
+
+
+def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision: Decision) -> Keeper:
+    """Sign and write the decision. Raises InvalidRequest if another decision has the same number already."""
+    record = sign(topic, decision.process)
+    others, chosen = " ".join(sorted(decision.others)), int(decision.chosen)
+    keeper = Keeper(
+        decision.number, topic.topic_id, record.position, record.sha256, others, chosen, decision.by, decision.at
+    )
+    try:
+        store.put_if_absent(kept_key(cluster_id, decision.number), seal(KEPT, keeper))
+    except ObjectExists as error:
+        raise InvalidRequest(
+            "another decision has just been made about which cluster keeps the prefix: look again"
+        ) from error
+    return keeper

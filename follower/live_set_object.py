@@ -1,14 +1,15 @@
 """The live set of one tier-state partition as one object: a checkpoint, or the base of a cut archive.
 
-A header (`envelope.py`) is followed by a RocksDB table of the ``live`` family
-(`docs/decisions/0010-checkpoints-are-tables.md`). RocksDB needs files, so the table is in a scratch folder while it is
-written or read. Memory: one MiB, and the table's index while it is written. Disk: one table.
+A header (`envelope.py`) is followed by a RocksDB table (SST) of the ``live`` family of `rocksdb_view.py`, which a view
+ingests unread (`docs/decisions/0010-checkpoints-are-tables.md`). RocksDB needs files, so the table is in a scratch
+folder while it is written or read. Memory: one MiB, and the table's index while it is written. Disk: one table.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from ..state.view import Anchor, Entry, ViewStore
 from ..storage.object_store import MIB, ObjectReader, ObjectWriter
 from .digests import SetDigest, add_entry
 from .envelope import HEAD_BYTES, seal, unseal
-from .live_table import read_live_table, write_live_table
 from .object_names import PositionName, TierPlace
+from .rocksdb import Database, write_table
 from .rocksdb_view import RocksView, ViewIdentity
 
 CHECKPOINT = "checkpoint"
@@ -214,3 +215,38 @@ def apply_table(table: Table, store: ViewStore, folder: Path) -> None:
         store.apply(number, batch, Position(0))
     store.apply(number, (), header.position, header.epoch, anchor=header.anchor)
     store.mark_as_of(number, header.as_of)
+
+
+_PARTITION = struct.Struct(">I")
+_POSITION = struct.Struct(">q")
+
+
+def write_live_table(path: Path, tier_partition: int, entries: Iterable[Entry]) -> None:
+    """Write a table, or an empty file for an empty live set. ``entries`` must be in order of key.
+
+    Raises DiskFull, Unavailable, and the errors of ``entries``.
+    """
+    prefix = _PARTITION.pack(tier_partition)
+    rows = ((prefix + each.key.encode(), _POSITION.pack(each.position) + (each.value or b"")) for each in entries)
+    first = next(rows, None)
+    if first is None:
+        path.touch()
+        return
+    write_table(path, itertools.chain((first,), rows))
+
+
+def read_live_table(path: Path, scratch: Path) -> Iterator[Entry]:
+    """Yield the entries of a file of `write_live_table`, in order of key.
+
+    Creates a database in the folder ``scratch``, because only a database can read a table. Raises CorruptData before
+    the first entry if the file is not a table.
+    """
+    if path.stat().st_size == 0:
+        return
+    database = Database(scratch, ("live",), create=True)
+    try:
+        database.ingest("live", path)
+        for key, value in database.scan("live", b""):
+            yield Entry(key[4:].decode(), Position(_POSITION.unpack_from(value)[0]), value[8:])
+    finally:
+        database.close()

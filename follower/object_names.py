@@ -4,10 +4,10 @@
     _tierstate/<tier-state topic id>/<tier partition>/archive/<first>-<last>
     _tierstate/<tier-state topic id>/<tier partition>/archive-base/<position>
     _tierstate/<tier-state topic id>/<tier partition>/history-<number>/…    the same names in a later history
-    _tierstate/<tier-state topic id>/history/<number>                      begun by a person (`histories.py`)
+    _tierstate/<tier-state topic id>/history/<number>                      begun by a person (`archives.py`)
     _tierstate/<tier-state topic id>/parted/<number>                       topic and archive of a history have diverged
     _tierstate/agents/<cluster id>/<broker id>/<process id>                heartbeat of a process (`heartbeat.py`)
-    _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`keeper.py`)
+    _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`Keeper`)
     _tierstate/lock                                                        lock of exclusive work (`prefix_lock.py`)
 
 Positions have 20 digits, so that a LIST returns them in ascending order. Keys are relative to the store's URL.
@@ -16,9 +16,9 @@ Positions have 20 digits, so that a LIST returns them in ascending order. Keys a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..state.errors import InvalidRequest
 from ..state.ids import TopicId
@@ -62,11 +62,7 @@ class TierPlace:
 
     @property
     def prefix(self) -> str:
-        return self._partition_prefix + (f"history-{self.history}/" if self.history else "")
-
-    @property
-    def _partition_prefix(self) -> str:
-        return f"{ROOT}{self.topic_id}/{self.tier_partition}/"
+        return f"{ROOT}{self.topic_id}/{self.tier_partition}/" + (f"history-{self.history}/" if self.history else "")
 
     def checkpoint(self, position: int) -> str:
         return f"{self.prefix}checkpoint/{position:020d}"
@@ -168,28 +164,21 @@ def place_of_key(key: str) -> TierPlace | None:
 
 def kept_topics(store: ObjectReader) -> list[str]:
     """Return the ids of tier-state topics with an archive or a checkpoint. One LIST for each, and per other object."""
-    topics: list[str] = []
-    after: str | None = None
-    while (entry := next(iter(store.list(ROOT, after)), None)) is not None:
-        after = entry.key
-        place = place_of_key(entry.key)
-        if place is not None:
-            topics.append(place.topic_id)
-            after = f"{ROOT}{place.topic_id}0"  # "0" follows "/": past all its objects
-    return topics
+    return [place.topic_id for place in _places(store, lambda place: f"{ROOT}{place.topic_id}/")]
 
 
 def first_places(store: ObjectReader) -> list[TierPlace]:
     """Return the tier-state partitions with an archive or a checkpoint, of all topics, as places of history 0.
     One LIST request for each of them, and for each object outside of them.
     """
-    places: list[TierPlace] = []
+    return sorted(replace(place, history=0) for place in _places(store, lambda place: replace(place, history=0).prefix))
+
+
+def _places(store: ObjectReader, folder: Callable[[TierPlace], str]) -> Iterator[TierPlace]:
+    """Yield the first place in each folder that has one."""
     after: str | None = None
     while (entry := next(iter(store.list(ROOT, after)), None)) is not None:
-        after = entry.key
-        parts = _PLACE.match(entry.key)
-        with suppress(InvalidRequest):
-            if parts is not None:
-                places.append(TierPlace(parts[1], int(parts[2])))
-                after = places[-1].prefix[:-1] + "0"  # "0" follows "/": past all histories of this partition
-    return sorted(places)
+        after, place = entry.key, place_of_key(entry.key)
+        if place is not None:
+            yield place
+            after = folder(place)[:-1] + "0"  # "0" follows "/": past all objects in the folder

@@ -6,11 +6,9 @@ from pathlib import Path
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
-from ..schemas.codec import decode_fact
 from .follower import Follower
 from .following import EVERYTHING, Following
-from .generations import InMemory, OnDisk
-from .resume import ViewFolder
+from .generations import InMemory, ViewFolder
 from .rocksdb_view import ViewIdentity
 
 
@@ -30,15 +28,14 @@ def open_view(
     if state_dir is None:
         memory = InMemory(topic.mapped_partitions)
         return Follower(topic, memory.fresh(), memory, clock, following).start()
-    folder = ViewFolder(state_dir / "view", decode_fact)
+    folder = ViewFolder(state_dir / "view", ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions))
     folder.lock()
     try:
-        disk = OnDisk(folder, ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions))
-        store = folder.resume(disk.identity, clock.now_ms())
+        store = folder.resume(clock.now_ms())
     except BaseException:
         folder.close()
         raise
-    follower = Follower(topic, store, disk, clock, following, lost=folder.refused)
+    follower = Follower(topic, store, folder, clock, following, lost=folder.refused)
     try:
         return follower.start()
     except BaseException:

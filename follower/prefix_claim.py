@@ -37,16 +37,19 @@ from ..state.view import Anchor
 from ..storage.object_store import ObjectStore
 from .heartbeat import (
     NO_PROOF_YET,
+    WAY_OUT,
     Claimant,
     Heartbeat,
+    Keeper,
     OtherTopics,
     SeenHeartbeat,
+    chosen_of,
     is_signed_here,
     no_other_topics,
     read_heartbeat,
+    read_keeper,
     sign,
 )
-from .keeper import WAY_OUT, Keeper, chosen_of, read_keeper
 from .object_names import ROOT, agents_prefix, heartbeat_key, is_heartbeat, kept_number
 
 SIGN_AGAIN_S = 3600.0
@@ -154,10 +157,8 @@ class PrefixClaim:
 
     def run(self, stop: threading.Event) -> None:
         """Call `beat` once per period until ``stop`` is set, or `LOOKS` times per period while waiting for answers."""
-        go_round("heartbeat", stop, self.beat, self._pause_s)
-
-    def _pause_s(self) -> float:
-        return self._claimant.period_s / (LOOKS if isinstance(self._verdict, NotYet) else 1)
+        period_s = self._claimant.period_s
+        go_round("heartbeat", stop, self.beat, lambda: period_s / (LOOKS if isinstance(self._verdict, NotYet) else 1))
 
     def wait(self, stop: threading.Event) -> None:
         """Wait until there is a proof, or ``stop`` is set. Raises PrefixContested.

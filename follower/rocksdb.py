@@ -38,17 +38,13 @@ class Batch:
     """Puts and deletes that `Database.write` applies atomically."""
 
     def __init__(self, families: dict[str, Any]) -> None:
-        self._raw, self._families = RawBatch(raw_mode=True), families
+        self.raw, self._families = RawBatch(raw_mode=True), families
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
-        self._raw.put(key, value, self._families[family])
+        self.raw.put(key, value, self._families[family])
 
     def delete(self, family: str, key: bytes) -> None:
-        self._raw.delete(key, self._families[family])
-
-    @property
-    def raw(self) -> Any:
-        return self._raw
+        self.raw.delete(key, self._families[family])
 
 
 class Database:

@@ -34,7 +34,6 @@ from ..state.keys import Places, partition_of_key, partition_prefix, tier_partit
 from ..state.offsets import Position
 from ..state.view import BEGINNING, Anchor, Decode, Entry, SecondValue, ViewStore, is_second_value
 from .rocksdb import Batch, Database
-from .uncollected import uncollected
 from .view_identity import BEFORE_ANCHORS
 from .view_identity import ViewIdentity as ViewIdentity
 
@@ -154,9 +153,7 @@ class RocksView:
             )
             for partition in fresh:
                 batch.put("dropped", prefix + partition_prefix(partition).encode(), b"")
-            batch.put("positions", prefix, after.standing)
-            self._db.write(batch)
-            self._tiers[tier_partition] = after
+            self._replace(tier_partition, after, batch)
             self._second_keys.update(second.key for second in seconds)
             for entry in entries:
                 self._remember(tier_partition, entry)
@@ -193,7 +190,8 @@ class RocksView:
             elif before is not None and before[8:] != entry.value:
                 known_already = entry.key in self._second_keys or entry.key in seconds
                 if not known_already and is_second_value(self._decode(entry.key, entry.value)):
-                    seconds[entry.key] = _second_value(entry, before)
+                    first = Position(_POSITION.unpack_from(before)[0])
+                    seconds[entry.key] = SecondValue(entry.key, first, entry.position, before[8:], entry.value)
                     batch.put("second_values", key, _pack_second(seconds[entry.key]))
         return foreign, list(seconds.values())
 
@@ -271,7 +269,7 @@ class RocksView:
         as_of: int,
         anchor: Anchor | None = None,
     ) -> None:
-        """Use a table of `live_table.py`, which has no foreign keys, as the live set of a tier-state partition.
+        """Use a table of `live_set_object.py`, which has no foreign keys, as the live set of a tier-state partition.
 
         Raises InvalidRequest if the partition is not empty.
         """
@@ -323,12 +321,11 @@ class RocksView:
             number = tier_partition_of(partition, self.identity.partitions)
             prefix = _PARTITION.pack(number) + partition_prefix(partition).encode()
             foreign = self._tiers[number].foreign
-            with uncollected():
-                for stored_key, stored in self._db.scan("live", prefix):
-                    key = stored_key[4:].decode()
-                    if key not in foreign:
-                        at = Position(_POSITION.unpack_from(stored)[0])
-                        state.insert(LiveFact(key, at, self._decode(key, stored[8:])))
+            for stored_key, stored in self._db.scan("live", prefix):
+                key = stored_key[4:].decode()
+                if key not in foreign:
+                    at = Position(_POSITION.unpack_from(stored)[0])
+                    state.insert(LiveFact(key, at, self._decode(key, stored[8:])))
             self._states[partition] = state
             self._remembered += state.fact_count
             while self._remembered > self._remembered_limit and len(self._states) > 1:
@@ -354,24 +351,14 @@ class RocksView:
                 seek = prefix + partition_prefix(partition)[:-1].encode() + b"0"  # "0" follows "/"
         return sorted(partitions)
 
-    def _scan(self, tier_partition: int, key_prefix: str = "") -> Iterator[Entry]:
-        prefix = _PARTITION.pack(tier_partition) + key_prefix.encode()
-        for key, value in self._db.scan("live", prefix):
-            yield Entry(key[4:].decode(), Position(_POSITION.unpack_from(value)[0]), value[8:])
-
     def entries(self, tier_partition: int | None = None) -> Iterator[tuple[int, Entry]]:
         numbers = range(self.identity.partitions) if tier_partition is None else (tier_partition,)
         for number in numbers:
-            for entry in self._scan(number):
-                yield number, entry
+            for key, value in self._db.scan("live", _PARTITION.pack(number)):
+                yield number, Entry(key[4:].decode(), Position(_POSITION.unpack_from(value)[0]), value[8:])
 
     def close(self) -> None:
         self._db.close()
-
-
-def _second_value(entry: Entry, before: bytes) -> SecondValue:
-    first = Position(_POSITION.unpack_from(before)[0])
-    return SecondValue(entry.key, first, entry.position, before[8:], entry.value or b"")
 
 
 def _pack_second(second: SecondValue) -> bytes:

@@ -14,20 +14,16 @@ from ..state.errors import InvalidRequest
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry, ViewStore
 from ..storage.object_store import ObjectReader
-from .archive_chain import Chain, chain_after, chain_of, newest_base
+from .archive_chain import Chain, chain_after, chain_of, newest_base, read_archive
 from .archive_piece import ArchivedEntry, Piece
-from .archive_reader import read_archive
 from .as_of import MIN_COMPACTION_LAG_MS
-from .live_set_object import BASE, LiveSetHeader, apply_table, fetch_table, read_header, scratch_folder
-from .live_table import read_live_table
+from .live_set_object import BASE, LiveSetHeader, apply_table, fetch_table, read_header, read_live_table, scratch_folder
 from .object_names import PositionName
 from .replay import catch_up
-from .shelf import Shelf
-from .view_identity import ViewIdentity
+from .view_identity import Shelf, ViewIdentity
 
 NO_TIME = TimestampMs(-1)
 
-Keep = Callable[[int, Entry], bool]
 Progress = Callable[[int], None]
 
 
@@ -41,10 +37,6 @@ class Target:
     position: Position | None = None
     time: TimestampMs | None = None
     without: str | None = None
-
-    @property
-    def keep(self) -> Keep | None:
-        return None if self.without is None else lambda number, entry: entry.key != self.without
 
 
 END = Target()
@@ -92,7 +84,7 @@ def replay_topic(
     untouched = target
     if target < end:
         untouched = topic.position_at(tier_partition, TimestampMs(now_ms - MIN_COMPACTION_LAG_MS))
-    records = catch_up(topic, store, {tier_partition: target}, keep=to.keep, progress=progress)
+    records = catch_up(topic, store, {tier_partition: target}, without=to.without, progress=progress)
     holes = target - records
     if holes and target < untouched:
         raise InvalidRequest(
@@ -135,7 +127,7 @@ def replay_archive(
         newest, holes = TimestampMs(base.as_of), base.holes
     records = 0
     position = chain.start
-    reached, keep = to.time is None, to.keep
+    reached = to.time is None
     for piece in read_archive(objects, chain, to.position):
         _check_identity(piece, shelf.identity)
         first = max(piece.name.first, chain.start)  # a checkpoint may end within a piece
@@ -147,8 +139,7 @@ def replay_archive(
             position = min(position, to.position)
         if ended:
             position = entries[len(below)].position
-        kept = below if keep is None else [entry for entry in below if keep(tier_partition, entry)]
-        store.apply(tier_partition, kept, position)
+        store.apply(tier_partition, [entry for entry in below if entry.key != to.without], position)
         records += len(below)
         holes += position - first - len(below)
         if progress:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
@@ -21,12 +20,6 @@ LOOK_S = 10.0
 PROBLEMS_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    position: Position
-    captured_at: float
-
-
 class ViewWatch:
     """Watches every tier-state partition. Reading is thread-safe and never waits."""
 
@@ -34,10 +27,12 @@ class ViewWatch:
         self._topic, self._follower, self._clock = topic, follower, clock
         self._numbers = range(topic.mapped_partitions)
         self._began = clock.monotonic()
-        self._ends: dict[int, _End] = {}
+        self._ends: dict[int, tuple[Position, float]] = {}
+        """The last known ends, and when each was captured."""
         self._reached: dict[int, float] = {}
         self._away: dict[int, str] = {}
-        self._problems: int | None = None
+        self.problems: int | None = None
+        """The number of problems with the topic's configuration, or None if it was never read."""
         self._beheaded: dict[int, Position] = {}
 
     def run(self, stop: threading.Event) -> None:
@@ -54,7 +49,7 @@ class ViewWatch:
             self._settle(number)
             at = asked_at if number in ends else self._clock.monotonic()
             try:
-                self._ends[number] = _End(ends[number] if number in ends else self._topic.end(number), at)
+                self._ends[number] = ends[number] if number in ends else self._topic.end(number), at
                 self._away.pop(number, None)
             except TierstateError as error:
                 self._away[number] = str(error)
@@ -72,7 +67,7 @@ class ViewWatch:
             else:
                 self._beheaded.pop(number, None)
         with suppress(TierstateError):
-            self._problems = len(self._topic.problems())
+            self.problems = len(self._topic.problems())
 
     def positions(self) -> dict[int, int]:
         """Return the positions of the next records to apply. Raises ViewBehind while there is no view."""
@@ -82,7 +77,7 @@ class ViewWatch:
     def lags(self) -> dict[int, int]:
         """Return the number of unapplied positions below each last known end. Unknown ends are left out."""
         at = self.positions()
-        return {number: max(0, end.position - at[number]) for number, end in sorted(self._ends.items())}
+        return {number: max(0, end - at[number]) for number, (end, _) in sorted(self._ends.items())}
 
     def ages(self) -> dict[int, float]:
         """Return the seconds since the view was last seen at an end, or since the watch was created if it never was."""
@@ -105,13 +100,8 @@ class ViewWatch:
         """The log start offsets of tier-state partitions that do not begin at 0. Facts are missing there."""
         return dict(sorted(self._beheaded.items()))
 
-    @property
-    def problems(self) -> int | None:
-        """The number of problems with the topic's configuration, or None if it was never read."""
-        return self._problems
-
     def _settle(self, number: int) -> None:
         """If the view has reached the captured end, record when that end was captured."""
-        end = self._ends.get(number)
-        if end is not None and self._follower.lost is None and self._follower.store.position(number) >= end.position:
-            self._reached[number] = end.captured_at
+        end, captured_at = self._ends.get(number, (None, 0.0))
+        if end is not None and self._follower.lost is None and self._follower.store.position(number) >= end:
+            self._reached[number] = captured_at

@@ -2,7 +2,7 @@
 
 Partitions are independent: one operation at a time per partition, ``copy.concurrency`` at once per agent. A partition
 with a long backlog goes to the end of the queue after a few operations, so that it never keeps the others waiting.
-While a partition without a backlog waits, it goes there after every operation (`ready_queue.py`).
+While a partition without a backlog waits, it goes there after every operation (`ReadyQueue`).
 
 A *look* is one check of a partition for work. Looks that are due only because time passed share one thread of the pool,
 because most of them find nothing to do. Several threads would compete for Python's global interpreter lock at every
@@ -16,13 +16,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
 
 from ..runtime.watchdog import alive, go_round, inherited, loop
 from ..state.errors import TierstateError, Unavailable
 from ..state.ids import TopicIdPartition
 from .discovery import Hosted
 from .partition_worker import PartitionWorker
-from .ready_queue import ReadyQueue
 from .schedule import Schedule
 from .status import StatusBoard
 
@@ -45,11 +45,6 @@ Returns the topics whose configuration changed."""
 NewWorker = Callable[[TopicIdPartition, str], PartitionWorker]
 
 
-def nothing_ahead(due: Mapping[TopicIdPartition, str], topics: Collection[str]) -> Collection[str]:
-    """Request nothing in advance and return no topics: each look sends its own requests."""
-    return ()
-
-
 class Agent:
     """Runs a worker for each partition that ``hosted`` returns. ``hosted`` is called at every reconcile.
 
@@ -63,7 +58,7 @@ class Agent:
         board: StatusBoard,
         concurrency: int,
         schedule: Schedule,
-        ahead: Ahead = nothing_ahead,
+        ahead: Ahead = lambda due, topics: (),
     ) -> None:
         self._hosted, self._new_worker, self._board = hosted, new_worker, board
         self._schedule, self._ahead = schedule, ahead
@@ -170,7 +165,9 @@ class Agent:
         changed = self._ahead({partition: hosted[partition].name for partition in due}, self._led_topics)
         if changed:
             self._schedule.call(partition for partition, entry in hosted.items() if entry.name in changed)
-        for worker in self._busy_workers():
+        with self._turns:  # those that wait for a thread or have one
+            busy = [self._workers[each] for each in self._busy if each in self._workers]
+        for worker in busy:
             if not worker.look_at_local_log():
                 break  # wait only once for a broker that does not answer
         for partition in due:
@@ -180,11 +177,6 @@ class Agent:
                 self._busy.add(partition)
             self._line_up(worker)
         self._lend_hands(urgent, stop)
-
-    def _busy_workers(self) -> list[PartitionWorker]:
-        """Return the workers that wait for a thread or have one."""
-        with self._turns:
-            return [self._workers[each] for each in self._busy if each in self._workers]
 
     def _follow(self, hosted: Mapping[TopicIdPartition, Hosted]) -> None:
         """Store the hosted partitions. Schedule those that this broker leads, and mark all others to rest."""
@@ -280,3 +272,47 @@ class Agent:
     def _raise_bug(self) -> None:
         if self._bug is not None:
             raise self._bug
+
+
+W = TypeVar("W")
+FRESH_IN_A_ROW = 8
+"""The number of fresh partitions that go first while one that catches up waits."""
+
+
+class ReadyQueue(Generic[W]):
+    """The workers that wait for a thread. Fresh partitions come before those that catch up. Thread-safe; never blocks.
+
+    The next segment of a partition that is hours behind is not urgent. The segment of a fresh partition has just
+    rolled, and readers and the disk wait for its copy. Each kind is served first come, first served. After
+    `FRESH_IN_A_ROW` fresh partitions one that catches up has a turn: otherwise a backlog would last as long as the
+    agent is busy.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fresh: deque[W] = deque()
+        self._behind: deque[W] = deque()
+        self._in_a_row = 0
+
+    def put(self, worker: W, *, catching_up: bool) -> None:
+        with self._lock:
+            (self._behind if catching_up else self._fresh).append(worker)
+
+    def take(self) -> W:
+        """Return the next worker. Raises IndexError when none waits."""
+        with self._lock:
+            if self._fresh and not (self._behind and self._in_a_row >= FRESH_IN_A_ROW):
+                self._in_a_row += 1
+                return self._fresh.popleft()
+            self._in_a_row = 0
+            return self._behind.popleft()
+
+    @property
+    def waits(self) -> int:
+        """Return the number of waiting workers."""
+        return len(self._fresh) + len(self._behind)
+
+    @property
+    def fresh_waits(self) -> bool:
+        """Return whether a fresh worker waits. Then a worker that catches up stops after its current operation."""
+        return bool(self._fresh)

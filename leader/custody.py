@@ -1,25 +1,49 @@
 """The custodian clears up after deleted topics: it asks the cluster about them, and runs one operation at a time.
 
-It looks after the partitions, of any topic, whose facts are in a tier-state partition that this broker leads.
+It looks after the partitions, of any topic, whose facts are in a tier-state partition that this broker leads. Each
+step is named, then decided again from a fresh view and fresh evidence, then taken. Two custodians of one partition are
+harmless: the higher terminal term fences the lower one. Facts without a term (`PartitionMissing`, tombstones at the
+very end) mean the same if they are written twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..broker.control import BrokerControl
-from ..rules.custody import DeclareMissing, EndPartition, Evidence, TermStep, Withdraw, is_over
+from ..rules.custody import (
+    CondemnSegment,
+    CustodyPolicy,
+    CustodyStep,
+    DeclareMissing,
+    EndPartition,
+    EraseFacts,
+    Evidence,
+    RemoveCondemned,
+    TermStep,
+    Withdraw,
+    custody_doubt,
+    is_over,
+    next_custody,
+    withdrawable,
+)
 from ..runtime.clock import Clock
-from ..runtime.listener import CustodyStepTaken, OperationFailed, TermEnded, TermStarted
+from ..runtime.listener import CustodyStepTaken, Listener, OperationFailed, TermEnded, TermStarted
 from ..runtime.operation import Operation, run
+from ..runtime.watchdog import alive
 from ..state.epochs import TERMINAL_EPOCH
 from ..state.errors import AccessDenied, BrokerUnavailable, Fenced, TierstateError, TimedOut
-from ..state.ids import BrokerId, TopicId, TopicIdPartition
+from ..state.facts import DeleteReason, LeaderElected, PartitionDeleted, PartitionMissing, SegmentDeleteStarted
+from ..state.ids import BrokerId, FactId, TopicId, TopicIdPartition
+from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
-from .backoff import Backoff
-from .custody_operations import CustodyTools, clear, declare_missing, end_partition, withdraw
-from .term import TermSession
+from ..state.segment import CopyAttempt, RemoteSegment, Term
+from ..storage.object_store import ObjectStore
+from .expirer import finish_delete
+from .schedule import Backoff
+from .term import TermContext, TermSession, append_leader, say, unsay
 
 DRIFT_AGE_S = 60.0
 
@@ -206,3 +230,148 @@ class Custodian:
 
 def _is_missing_or_ended(view: PartitionView) -> bool:
     return bool(view.missing) or (view.term is not None and view.term.epoch == TERMINAL_EPOCH)
+
+
+Step = TypeVar("Step", bound=CustodyStep)
+AskCluster = Callable[[PartitionView], Evidence]
+"""Asks the cluster now whether the topic of a partition exists. Raises Unavailable kinds, AccessDenied."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustodyTools:
+    """The tools that every operation of a custodian uses."""
+
+    context: TermContext
+    look: AskCluster
+    policy: CustodyPolicy
+    store: ObjectStore
+    listener: Listener
+    archived_to: Callable[[int], Position | None] = lambda tier_partition: None
+    """Returns the position below which a tier-state partition is archived; None if no archive is kept."""
+
+    def next(self, partition: TopicIdPartition) -> CustodyStep:
+        """Return the next step, from fresh evidence and a view that was captured after the cluster answered."""
+        alive()  # while a broker does not answer, checking thousands of partitions takes long
+        evidence = self.look(self.context.view.partition(partition))
+        archived_to = self.archived_to(self.context.view.tier_partition(partition))
+        clocks = self.context.time.clocks()
+        if clocks.apart is not None and evidence.drift is None and not evidence.exists:
+            evidence = replace(evidence, drift=clocks.apart.text)
+        view = self.context.fresh_view(partition)
+        return next_custody(view, evidence, self.policy, clocks.for_deletion, archived_to)
+
+    def must(self, partition: TopicIdPartition, *steps: type[Step]) -> Step:
+        """Return the next step. Raises Fenced if it is none of ``steps``. May append a tombstone to learn the time."""
+        context = self.context
+        if EndPartition in steps and context.time.clocks().alone:
+            context.time.ask(partition, FactId.of(context.ids.uuid()))  # no term begins by the machine's clock alone
+        step = self.next(partition)
+        if not isinstance(step, steps):
+            raise Fenced("the partition is not to be dealt with so any more", partition=partition, now=step)
+        return step
+
+
+def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Operation[None]:
+    """Append `PartitionMissing`: the topic no longer exists. The grace of `CustodyPolicy` begins with this fact."""
+    yield "append partition-missing"
+    cluster_id = custody.must(partition, DeclareMissing).cluster_id
+    context = custody.context
+    new = FactId.of(context.ids.uuid())
+    fact = PartitionMissing(partition, new, cluster_id, context.broker_id, context.time.clocks().latest)
+    say(context.topic, context.view, partition, fact)
+
+
+def withdraw(custody: CustodyTools, partition: TopicIdPartition, keys: tuple[str, ...]) -> Operation[None]:
+    """Erase the facts that report the topic as missing, because the topic exists."""
+    for key in keys:
+        yield "append tombstone"
+        if key in custody.must(partition, Withdraw).keys:
+            unsay(custody.context.topic, custody.context.view, partition, key)
+
+
+def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Operation[TermSession]:
+    """Begin the terminal term and append `PartitionDeleted`. Only terminal terms can write about the partition then.
+
+    Also begins a further terminal term if another process stopped before the end. If the partition must not end after
+    all, raises Fenced and erases the new term, which has written no other fact that could still land.
+    """
+    yield "append leader-elected"
+    custody.must(partition, EndPartition, *ENDED)
+    session = _terminal_term(custody, partition)
+    yield "append partition-deleted"
+    step = custody.next(partition)
+    apart = custody.context.time.clocks().apart
+    if apart is not None:  # the term is not erased: the topic does not exist, and the next custodian continues
+        raise Fenced(apart.text, partition=partition)
+    if not isinstance(step, (EndPartition, *ENDED)):
+        yield "append tombstone"
+        view = session.view(0)
+        for key in withdrawable(view) if custody_doubt(view) is None else ():
+            if key.endswith(f"/{session.term.id}"):
+                unsay(custody.context.topic, custody.context.view, partition, key)
+        raise Fenced("the partition is not to be ended any more", partition=partition, now=step)
+    session.append(PartitionDeleted(partition, session.term, session.now()))
+    return session
+
+
+ENDED = (CondemnSegment, RemoveCondemned, EraseFacts)
+"""Steps that a terminal term of this process takes on a partition that has ended."""
+
+
+def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> TermSession:
+    """Begin a terminal term with unchanged lineage, so that only deletes change what readers get, not this term."""
+    context = custody.context
+    view = context.fresh_view(partition)
+    elected = LeaderElected(
+        partition=partition,
+        topic=view.topic or "",
+        epoch=TERMINAL_EPOCH,
+        id=FactId.of(context.ids.uuid()),
+        broker_id=context.broker_id,
+        management_address=context.management_address,
+        lineage=view.lineage,
+        local_start=Offset(view.log_start or 0),
+        elected_at=context.time.now_ms(),
+    )
+    position = append_leader(context.topic, context.view, context.clock, elected)
+    term = Term(TERMINAL_EPOCH, position, elected.id)
+    return TermSession(context, partition, view.topic or "", term, context.broker_id)
+
+
+def clear(custody: CustodyTools, session: TermSession, step: TermStep) -> Operation[None]:
+    """Take one step on a partition that this process ended. Raises the store's errors."""
+    match step:
+        case CondemnSegment():
+            yield "append delete-started"
+            subject, reason = _subject(custody, session, step), DeleteReason.PARTITION_DELETED
+            session.append(SegmentDeleteStarted(subject, session.term, session.counter(), reason, session.now()))
+        case RemoveCondemned():
+            yield "delete objects"
+            yield from finish_delete(session, custody.store, _subject(custody, session, step), custody.listener)
+        case EraseFacts(keys=keys):
+            yield from _erase(custody, session, keys)
+
+
+def _subject(
+    custody: CustodyTools, session: TermSession, step: CondemnSegment | RemoveCondemned
+) -> CopyAttempt | RemoteSegment:
+    """Return the descriptor of the step's segment. Raises Fenced if the step is no longer the next step."""
+    session.require_safe_topic()
+    now = custody.must(session.partition, type(step))
+    segment = session.view().segments.get(step.segment_id)
+    if now != step or segment is None or segment.subject is None:
+        raise session.fenced("the segment is not to be deleted any more", segment_id=step.segment_id)
+    return segment.subject
+
+
+def _erase(custody: CustodyTools, session: TermSession, keys: tuple[str, ...]) -> Operation[None]:
+    for at, key in enumerate(keys):
+        yield "append tombstone"
+        step = custody.next(session.partition)
+        if not isinstance(step, EraseFacts) or step.keys[0] != key:
+            if at == 0:
+                raise session.fenced("the fact is not to be erased now", key=key, now=step)
+            return  # the earlier tombstones changed which key may be erased next: decide again
+        session.require_safe_topic()
+        session.view()
+        session.erase(key)

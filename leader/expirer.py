@@ -6,27 +6,101 @@ Rules marked * are in `docs/tier-state.md`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 
 from ..rules.decide import paused
+from ..rules.erase import Erase
 from ..rules.expire import AdvanceLogStart, is_ordered, kept_because, may_go
 from ..rules.orders import CutLocal, next_cut, reasons_standing
 from ..rules.reasons import Why
 from ..rules.sweep import only_copy, was_abandoned
 from ..rules.trim import doubt_of, doubt_of_orders
-from ..runtime.listener import Listener, LocalTrimmed, LogStartMoved, SegmentDeleteBegan, SegmentDeleted
+from ..runtime.listener import FactsErased, Listener, LogStartMoved, SegmentDeleteBegan, SegmentDeleted
 from ..runtime.operation import Operation
-from ..state.errors import Fenced, ObjectNotFound, StorageUnavailable, TimedOut
+from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, StorageUnavailable
 from ..state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
 from ..state.object_keys import ObjectKind, object_key, require_own
-from ..state.offsets import Offset
+from ..state.objects import ObjectInfo, checked_key
+from ..state.offsets import ByteRange, Offset
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState
 from ..storage.object_store import ObjectReader, ObjectStore
 from ..storage.segment.writer import delete_segment
-from .quarantine import NO_QUARANTINE, Quarantine
 from .term import TermSession
-from .trimmer import DELETE_RECORDS_TIMEOUT_S
+from .trimmer import delete_records
+
+SUFFIX = ".quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Copies objects to a quarantine before a sweep deletes them. An empty ``prefix`` means no quarantine.
+
+        <quarantine prefix><key>.<modified at, ms>.quarantined
+
+    The suffix hides the copies from every listing of segments: recover, verify and the sweep ignore them. To restore an
+    object, copy it to its original key with the store's own tools. tierstate never deletes objects in the quarantine:
+    use a lifecycle rule of the bucket for the prefix. ``throttle`` is called with the size of each piece, as for
+    copies.
+
+    Raises InvalidRequest for a prefix that no key may have.
+    """
+
+    prefix: str = ""
+    throttle: Callable[[int], object] = lambda size: None
+
+    def __post_init__(self) -> None:
+        checked_key(f"{self.prefix}x")
+        if self.prefix.startswith("_tierstate"):
+            raise InvalidRequest(
+                "sweep.quarantine_prefix is reserved: archive and checkpoints", quarantine_prefix=repr(self.prefix)
+            )
+
+    def __bool__(self) -> bool:
+        return bool(self.prefix)
+
+    def key_of(self, info: ObjectInfo) -> str:
+        """Return an object's key in the quarantine: the same at each try, another one for a later object at its key."""
+        return f"{self.prefix}{info.key}.{info.modified_at}{SUFFIX}"
+
+    def keep(self, store: ObjectStore, key: str) -> None:
+        """Copy an object to the quarantine; the caller deletes the original. Raises ObjectNotFound.
+
+        `ObjectStore` has no copy operation, so this process reads and writes every byte once. Memory: a few parts of
+        the object. Raises StorageUnavailable if the copy has another size.
+        """
+        info = store.head(key)
+        target = self.key_of(info)
+        with suppress(ObjectExists):  # an earlier try wrote it, and died before the delete or got no answer
+            store.put_stream(target, self._pieces(store, info))
+        copy = store.head(target)
+        if copy.size != info.size:
+            raise StorageUnavailable(
+                "quarantined object has another size",
+                object_key=key,
+                quarantined=target,
+                bytes=copy.size,
+                was=info.size,
+            )
+
+    def keep_segment(self, store: ObjectStore, segment: CopyAttempt | RemoteSegment) -> None:
+        """Copy the segment's existing objects. Raises CorruptData if its facts name objects of another segment*."""
+        require_own(segment)
+        for kind in ObjectKind:
+            with suppress(ObjectNotFound):
+                self.keep(store, object_key(segment.object_key, kind))
+
+    def _pieces(self, store: ObjectReader, info: ObjectInfo) -> Iterator[bytes]:
+        if not info.size:
+            return
+        for piece in store.stream_range(info.key, ByteRange(0, info.size)):
+            self.throttle(len(piece))
+            yield piece
+
+
+NO_QUARANTINE = Quarantine()
 
 
 def trusted_view(session: TermSession, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
@@ -37,7 +111,7 @@ def trusted_view(session: TermSession, doubts: Callable[[PartitionView], Why | N
     view = session.view(max_age=0)
     doubt = (doubts or doubt_of)(view) or paused(view)
     if doubt is not None:
-        raise Fenced(doubt.text, topic=session.name, partition=session.partition)
+        raise session.fenced(doubt.text)
     return view
 
 
@@ -53,18 +127,13 @@ def advance_log_start(session: TermSession, log_start: Offset, reason: str, list
     ordered = is_ordered(AdvanceLogStart(log_start, reason))
     view = last_look(session, doubt_of_orders if ordered else None)
     if ordered and reason not in reasons_standing(view):
-        raise Fenced("the order was taken back", topic=session.name, partition=session.partition, reason=reason)
+        raise session.fenced("the order was taken back", reason=reason)
     session.confirm_leadership()
     if not ordered:
         session.time_of_deletion()
     high_watermark = session.bounds().high_watermark
     if log_start > high_watermark:
-        raise Fenced(
-            "the log ends below this log start",
-            topic=session.name,
-            partition=session.partition,
-            high_watermark=high_watermark,
-        )
+        raise session.fenced("the log ends below this log start", high_watermark=high_watermark)
     if view.log_start is not None and view.log_start >= log_start:
         return
     # an order applies to every log: otherwise segments outside every known lineage would never be removed
@@ -84,12 +153,7 @@ def start_delete(
     view = last_look(session)
     subject = _condemned(view, session, segment, reason)
     if subject is None:
-        raise Fenced(
-            "the segment is not to be deleted any more",
-            topic=session.name,
-            partition=session.partition,
-            segment_id=segment.segment_id,
-        )
+        raise session.fenced("the segment is not to be deleted any more", segment_id=segment.segment_id)
     require_own(subject)
     session.append(SegmentDeleteStarted(subject, session.term, session.counter(), reason, session.time_of_deletion()))
     listener(SegmentDeleteBegan(session.partition, session.name, segment.segment_id, subject.offsets, reason.value))
@@ -137,32 +201,28 @@ def remove_objects(
         else kept_because(view, current, session.time_of_deletion(), grace_ms)
     )
     if current is None or current.subject is None or why is not None:
-        raise Fenced(
-            "the objects stay",
-            topic=session.name,
-            partition=session.partition,
-            segment_id=segment.segment_id,
-            because=why,
-        )
-    subject = current.subject
+        raise session.fenced("the objects stay", segment_id=segment.segment_id, because=why)
     session.confirm_leadership()
+    yield from finish_delete(session, store, current.subject, listener)
+
+
+def finish_delete(
+    session: TermSession, store: ObjectStore, subject: CopyAttempt | RemoteSegment, listener: Listener
+) -> Operation[None]:
+    """Delete the objects, manifest first, check that none remains, and append delete-finished.
+
+    Raises StorageUnavailable naming an object that still exists, and the store's errors.
+    """
     delete_segment(store, subject)
-    check_gone(store, subject.object_key)
+    for kind in ObjectKind:
+        key = object_key(subject.object_key, kind)
+        with suppress(ObjectNotFound):
+            store.head(key)
+            raise StorageUnavailable("object is still there after it was deleted", object_key=key)
     yield "append delete-finished"
     session.append(SegmentDeleteFinished(subject, session.term, session.counter(), session.now()))
     size = subject.object_bytes if isinstance(subject, RemoteSegment) else 0
-    listener(SegmentDeleted(session.partition, session.name, segment.segment_id, subject.offsets, size))
-
-
-def check_gone(store: ObjectReader, base_key: str) -> None:
-    """Check that none of a segment's three objects exists. Raises StorageUnavailable naming the one that does."""
-    for kind in ObjectKind:
-        key = object_key(base_key, kind)
-        try:
-            store.head(key)
-        except ObjectNotFound:
-            continue
-        raise StorageUnavailable("object is still there after it was deleted", object_key=key)
+    listener(SegmentDeleted(session.partition, session.name, subject.segment_id, subject.offsets, size))
 
 
 def delete_records_order(session: TermSession, before: Offset, listener: Listener) -> Operation[Offset]:
@@ -171,19 +231,20 @@ def delete_records_order(session: TermSession, before: Offset, listener: Listene
     The request goes to this agent's own broker, without retries, right after the last checks, as in `trimmer.py` and
     for the same reasons. No remote segments replace the records that are cut: the order discards them.
     """
-    context, partition = session.context, session.partition
     yield "delete-records"
     cut = next_cut(last_look(session, doubt_of_orders), session.bounds())
     if cut != CutLocal(before):
-        raise Fenced("no order asks for this cut any more", partition=partition, before=before, now=cut)
+        raise session.fenced("no order asks for this cut any more", before=before, now=cut)
     session.confirm_leadership()
-    try:
-        new_start = context.broker.delete_records_on(
-            session.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
-        )
-    except TimedOut:
-        new_start = session.bounds().local_start  # the broker may have cut all the same: read its log start
-        if new_start < before:
-            raise
-    listener(LocalTrimmed(partition, session.name, new_start))
-    return new_start
+    return delete_records(session, before, listener)
+
+
+def erase(session: TermSession, erasure: Erase, listener: Listener) -> Operation[None]:
+    """Append the tombstones, each once the view has applied the one before. Before each, raises Fenced if the term
+    ended or a person must resolve something first.
+    """
+    for key in erasure.keys:
+        yield "append tombstone"
+        last_look(session)
+        session.erase(key)
+    listener(FactsErased(session.partition, session.name, len(erasure.keys), erasure.why))

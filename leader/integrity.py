@@ -21,8 +21,7 @@ from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.view import SecondValue
-from .term import TermContext
-from .termless import say
+from .term import TermContext, say
 
 MAX_QUOTE = 24 * 1024
 """The greatest number of characters of a quoted fact."""
@@ -53,28 +52,22 @@ def holds_to_report(
     ]
 
 
-class IntegrityHolds:
-    """Reports each second value that this agent sees, once. Thread-safe for different partitions.
+def report_second_values(
+    context: TermContext, partition: TopicIdPartition, listener: Listener, topic: str = ""
+) -> Operation[int]:
+    """Report each second value of the partition. Return the number of new holds. Raises UnknownOutcome, ViewBehind.
 
     A second value is forgotten once its hold is in the view, so it is not reported again after a person's release.
     """
-
-    def __init__(self, context: TermContext, listener: Listener) -> None:
-        self._context, self._listener = context, listener
-
-    def steps(self, partition: TopicIdPartition, topic: str = "") -> Operation[int]:
-        """Report the partition's second values. Return the number of new holds. Raises UnknownOutcome, ViewBehind."""
-        context, reported = self._context, 0
-        seconds = context.view.second_values(partition)
-        if not seconds:
-            return 0
-        for hold in holds_to_report(
-            context.view.partition(partition), seconds, context.broker_id, context.time.now_ms()
-        ):
-            reported += yield from report_hold(context, hold, self._listener, topic)
-        for second in seconds:
-            context.view.forget_second_value(partition, second.key)
-        return reported
+    reported, seconds = 0, context.view.second_values(partition)
+    if not seconds:
+        return 0
+    holds = holds_to_report(context.view.partition(partition), seconds, context.broker_id, context.time.now_ms())
+    for hold in holds:
+        reported += yield from report_hold(context, hold, listener, topic)
+    for second in seconds:
+        context.view.forget_second_value(partition, second.key)
+    return reported
 
 
 def report_hold(context: TermContext, hold: IntegrityHold, listener: Listener, topic: str = "") -> Operation[bool]:
@@ -83,16 +76,18 @@ def report_hold(context: TermContext, hold: IntegrityHold, listener: Listener, t
     After an unknown outcome a fresh view is searched for the hold. If the view lacks it, raises UnknownOutcome, and the
     next look of any agent reports it under a new id. Two holds are harmless: a person releases both. Raises ViewBehind.
     """
+
+    def stands() -> bool:
+        return any(each.reason == hold.reason for each in context.fresh_view(hold.partition).holds)
+
     yield "append hold"
-    context.view.require_fresh(context.view.tier_partition(hold.partition), 0)
-    if _stands(context, hold):
+    if stands():
         return False
     own = replace(hold, id=FactId.of(context.ids.uuid()))
     try:
         say(context.topic, context.view, hold.partition, own)
     except UnknownOutcome:
-        context.view.require_fresh(context.view.tier_partition(hold.partition), 0)
-        if not _stands(context, hold):
+        if not stands():
             raise
     listener(HoldReported(hold.partition, topic, hold.reason))
     return True
@@ -109,7 +104,3 @@ def quoted(key: str, fact: Fact | UnknownFact) -> str:
 
 def _reason(second: SecondValue) -> str:
     return f"second value of {second.key} at {second.second_position}, the first at {second.first_position}"
-
-
-def _stands(context: TermContext, hold: IntegrityHold) -> bool:
-    return any(each.reason == hold.reason for each in context.view.partition(hold.partition).holds)

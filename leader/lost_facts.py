@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..rules.lost_facts import LostFacts, holes, is_unknown, lost_facts, why_lost
 from ..rules.reasons import Reason, Why
@@ -23,21 +24,14 @@ from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..storage.object_store import ObjectReader
-from .orphan_sweeps import AGAIN_S, until_turn
-from .recover_archive import said_by
-from .recover_scan import scan_bucket
-from .sweeper import folders_of
+from .recover_scan import said_by, scan_bucket
+from .sweeper import AGAIN_S, folders_of, until_turn
 from .term import TermContext
 
 LOOK_EVERY_S = 3_600.0
 
 LeftBehind = Callable[[], Collection[RemoteSegmentId]]
 """Returns the segments of incarnations that a person gave up: they prove no loss. Raises the store's errors."""
-
-
-def nothing_left() -> Collection[RemoteSegmentId]:
-    """Return no segments, because no incarnation was given up."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,7 @@ class LostFactsTools:
     keys: ObjectKeys
     cluster_id: str
     archived_deletes: ArchivedDeletes = no_archived_deletes
-    left_behind: LeftBehind = nothing_left
+    left_behind: LeftBehind = lambda: ()
     heartbeats_lost: Callable[[], int] = lambda: 0
     """Returns how often the bucket lacked this process's last heartbeat: the bucket may have been rolled back."""
 
@@ -149,7 +143,8 @@ class LostFactsWatch:
     def _look(self, view: PartitionView, local_start: Offset) -> None:
         clock = self._context.clock
         try:
-            lost = look_for_lost_facts(self._tools, self._name, view, self._fresh_view, local_start)
+            fresh_view = partial(self._context.fresh_view, self._partition)
+            lost = look_for_lost_facts(self._tools, self._name, view, fresh_view, local_start)
         except TierstateError as error:
             self._due = clock.monotonic() + AGAIN_S
             self._listener(OperationFailed(self._partition, self._name, "look for lost facts", str(error)))
@@ -158,8 +153,3 @@ class LostFactsWatch:
         if lost.is_segment_missing:
             self._segment_missing()
         self._due = clock.monotonic() + until_turn(self._partition, clock.now_ms(), LOOK_EVERY_S)
-
-    def _fresh_view(self) -> PartitionView:
-        view = self._context.view
-        view.require_fresh(view.tier_partition(self._partition), 0)
-        return view.partition(self._partition)

@@ -7,6 +7,7 @@ lists the groups again (`trimmer.py`). An incomplete listing (a coordinator was 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +24,6 @@ from ..state.ids import BrokerId, TopicIdPartition
 from ..state.offsets import Offset, TimestampMs
 from ..state.retention import TopicConfig
 from ..state.routing import LocalBounds
-from .group_holds import GroupHolds, GroupPolicy
 from .term import TermContext
 
 CONFIG_AGE_S = 30.0
@@ -37,15 +37,6 @@ BETWEEN_LOOKS_S = 5.0
 V = TypeVar("V")
 ArchiveProblem = Callable[[TopicIdPartition], str | None]
 """Returns how a partition's facts differ from their archive; None if they do not, or if no archive is kept."""
-
-
-def no_archive_problem(partition: TopicIdPartition) -> None:
-    """Return None, because no archive is kept."""
-
-
-def always_proven() -> PrefixProof:
-    """Return a proof, because no other cluster can exist."""
-    return PROVEN
 
 
 class _Aged(Generic[V]):
@@ -121,8 +112,8 @@ class Observer:
         overrides: Callable[[str, TopicConfig], TopicConfig],
         topic_problems: Callable[[], list[str]] = list,
         waits: Callable[[TopicIdPartition, bool], None] = lambda partition, waits: None,
-        archive_problem: ArchiveProblem = no_archive_problem,
-        prefix: Callable[[], PrefixProof] = always_proven,
+        archive_problem: ArchiveProblem = lambda partition: None,
+        prefix: Callable[[], PrefixProof] = lambda: PROVEN,
     ) -> None:
         """``waits`` is called at each look: True if the last stable offset prevents the copy of a rolled segment."""
         self._archive_problem, self._respect, self._prefix = archive_problem, groups.respect, prefix
@@ -267,3 +258,62 @@ def _first_problem(topic_problems: Callable[[], list[str]]) -> str | None:
         return next(iter(topic_problems()), None)
     except (Unavailable, AccessDenied, UnknownTopic) as error:
         return str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """``[trim] respect_groups``, ``exclude_groups`` and ``group_hold_max`` in seconds."""
+
+    respect: bool
+    excluded: tuple[str, ...]
+    hold_max: float
+
+    def ignores(self, group: str) -> bool:
+        return any(re.fullmatch(pattern, group) for pattern in self.excluded)
+
+
+class GroupHolds:
+    """Which offsets groups still need, so that trimming does not take them away; since when each has been there.
+
+    Kafka silently resets a consumer without the proxy that falls below the local start. A group needs its committed
+    offset; a group with an assigned member and no commit needs the local start. A group no longer counts if it has
+    unread records but did not move for more than ``trim.group_hold_max`` seconds. This bounds how long an abandoned
+    group keeps disk space in use. It takes no records from a group that still reads, however slowly. A restarted agent
+    begins to wait again. Thread-safe.
+    """
+
+    def __init__(self, policy: GroupPolicy, clock: Clock) -> None:
+        self._policy, self._clock = policy, clock
+        self._lock = threading.Lock()
+        self._standing: dict[tuple[str, int], dict[str, tuple[Offset | None, float]]] = {}
+
+    def unknown(self, groups: TopicGroups | None) -> str | None:
+        """Return why the listing may lack groups that are not excluded; None if it is complete."""
+        return "no broker listed them" if groups is None else groups.why_incomplete(self._policy.ignores)
+
+    def holds(
+        self, topic: str, partition: int, groups: TopicGroups | None, bounds: LocalBounds
+    ) -> Mapping[str, Offset] | None:
+        """Return the lowest offset each group still needs; None if not all groups are known, which prevents trims."""
+        if groups is None or self.unknown(groups) is not None:
+            return None
+        behind = {
+            each.group: each.committed
+            for each in groups.positions
+            if each.partition == partition
+            and not self._policy.ignores(each.group)
+            and (each.committed is None or each.committed < bounds.high_watermark)
+        }
+        now = self._clock.monotonic()
+        with self._lock:
+            earlier = self._standing.get((topic, partition), {})
+            current = {
+                group: before if (before := earlier.get(group)) and before[0] == committed else (committed, now)
+                for group, committed in behind.items()
+            }
+            self._standing[topic, partition] = current
+        return {
+            group: bounds.local_start if committed is None else committed
+            for group, (committed, since) in current.items()
+            if now - since <= self._policy.hold_max
+        }

@@ -10,7 +10,7 @@ from ..broker.tier_topic import TierTopic
 from ..broker.topics import TopicDescription
 from ..log.local_log import LocalLog
 from ..rules.decide import Policy, excluded, internal
-from ..rules.observed import PrefixProof
+from ..rules.observed import PROVEN, PrefixProof
 from ..rules.sweep import ArchivedDeletes, no_archived_deletes
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
@@ -24,21 +24,18 @@ from ..state.view import TierView
 from ..storage.object_store import ObjectStore
 from ..storage.segment.keyring import KeyRingFile
 from .agent import Agent, HostedPartitions, NewWorker
-from .copier import CopyTools
+from .copier import CopyTools, FormatPolicy
 from .discovery import Choice, Discovery
-from .group_holds import GroupPolicy
-from .lost_facts import LeftBehind, LostFactsTools, LostFactsWatch, nothing_left
+from .expirer import Quarantine
+from .lost_facts import LeftBehind, LostFactsTools, LostFactsWatch
 from .object_proof import ObjectProof
-from .observe import ArchiveProblem, Observer, always_proven, no_archive_problem
-from .orphan_sweeps import OrphanSweeps
+from .observe import ArchiveProblem, GroupPolicy, Observer
 from .other_replicas import OtherReplicas, ask_by_http
-from .partition_worker import ArchivedTo, PartitionWorker, WorkerTools, no_archive
-from .quarantine import Quarantine
+from .partition_worker import ArchivedTo, PartitionWorker, WorkerTools
 from .schedule import Schedule
 from .status import StatusBoard
-from .sweeper import SweepTools
-from .term import TermContext, nobody_else
-from .upload import FormatPolicy
+from .sweeper import OrphanSweeps, SweepTools
+from .term import TermContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,6 @@ class LeaderRole:
 
     agent: Agent
     board: StatusBoard
-    log: LocalLog
     context: TermContext
     hosted: HostedPartitions
     new_worker: NewWorker
@@ -75,13 +71,13 @@ class Beside:
     ``quota`` limits everything that is uploaded. If None, a quota of ``copy.quota`` limits the copies alone.
     """
 
-    archived_to: ArchivedTo = no_archive
+    archived_to: ArchivedTo = lambda tier_partition: None
     archived_deletes: ArchivedDeletes = no_archived_deletes
-    archive_problem: ArchiveProblem = no_archive_problem
-    prefix: Callable[[], PrefixProof] = always_proven
+    archive_problem: ArchiveProblem = lambda partition: None
+    prefix: Callable[[], PrefixProof] = lambda: PROVEN
     quota: ByteQuota | None = None
     schedule: Schedule | None = None
-    left_behind: LeftBehind = nothing_left
+    left_behind: LeftBehind = lambda: ()
     heartbeats_lost: Callable[[], int] = lambda: 0
 
 
@@ -104,10 +100,9 @@ def open_leader(
     cluster = broker.cluster()
     keyring = settings.encryption.keyring
     keys = ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits)
-    others = nobody_else if log.agent_id == COPIER else OtherReplicas(log.agent_id, view, ask_by_http)
-    context = TermContext(
-        log.agent_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys, others
-    )
+    context = TermContext(log.agent_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys)
+    if log.agent_id != COPIER:
+        context = replace(context, other_replicas=OtherReplicas(log.agent_id, view, ask_by_http))
     schedule = beside.schedule or Schedule(clock, view.tier_partition)
     quota = beside.quota or ByteQuota(clock, settings.copy_.quota)
     keyring_file = None if keyring is None else KeyRingFile(keyring, listener)
@@ -163,7 +158,7 @@ def open_leader(
 
     hosted = hosted_partitions(settings, context, schedule)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, schedule, observe.ahead)
-    return LeaderRole(agent, board, log, context, hosted.afresh, new_worker, quota, hosted.unseen)
+    return LeaderRole(agent, board, context, hosted.afresh, new_worker, quota, hosted.unseen)
 
 
 def hosted_partitions(settings: Settings, context: TermContext, schedule: Schedule) -> Discovery:
@@ -194,14 +189,11 @@ def overridden(settings: Settings, name: str, config: TopicConfig) -> TopicConfi
     if own is None:
         return config
 
-    def shorter(kafka: int, ours: float | None, unlimited: int = -1) -> int:
-        if ours is None:
-            return kafka
-        return round(ours) if kafka == unlimited or ours < kafka else kafka
+    def shorter(kafka: int, ours: float | None) -> int:
+        return round(ours) if ours is not None and (kafka == -1 or ours < kafka) else kafka
 
     def local(kafka: int, total: int, ours: float | None) -> int:
-        effective = total if kafka == -2 else kafka
-        return kafka if ours is None else shorter(effective, ours)
+        return kafka if ours is None else shorter(total if kafka == -2 else kafka, ours)
 
     def ms(seconds: float | None) -> float | None:
         return None if seconds is None else seconds * 1000

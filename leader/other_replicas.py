@@ -7,7 +7,7 @@ later, may still have an epoch that the leader's disk lacks. An answer counts as
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +19,6 @@ from ..state.epochs import Lineage
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.facts import LeaderElected
 from ..state.ids import BrokerId, TopicIdPartition
-from ..state.offsets import TimestampMs
 from ..state.view import TierView
 
 TIMEOUT_S = 1.0
@@ -66,20 +65,13 @@ class OtherReplicas:
         return lineages
 
     def _addresses(self) -> Mapping[BrokerId, str]:
-        newest: dict[BrokerId, tuple[TimestampMs, str]] = {}
-        for fact in self._elected():
-            if fact.broker_id not in (self._me, BrokerId(-1)) and fact.management_address:
-                newest[fact.broker_id] = max(newest.get(fact.broker_id, (TimestampMs(0), "")), _named(fact))
-        return {broker: address for broker, (_, address) in sorted(newest.items())}
-
-    def _elected(self) -> Iterator[LeaderElected]:
+        terms: list[LeaderElected] = []
         for partition in self._view.partitions():
             with suppress(TierstateError):
-                yield from (live.fact for live in self._view.facts(partition) if isinstance(live.fact, LeaderElected))
-
-
-def _named(fact: LeaderElected) -> tuple[TimestampMs, str]:
-    return fact.elected_at, fact.management_address
+                terms += [live.fact for live in self._view.facts(partition) if isinstance(live.fact, LeaderElected)]
+        others = [each for each in terms if each.broker_id not in (self._me, BrokerId(-1)) and each.management_address]
+        others.sort(key=lambda each: (each.broker_id, each.elected_at, each.management_address))
+        return {each.broker_id: each.management_address for each in others}
 
 
 def ask_by_http(url: str) -> bytes | None:

@@ -1,7 +1,7 @@
 """One partition's worker: observe, decide, begin a term if one is due, run one operation, and repeat.
 
 The worker holds the partition's term. One thread at a time runs the worker. Kinds of operations take turns. Each kind
-has its own backoff (`backoff.py`), so that a failing trim delays no copy. For the same reason, a store that accepts no
+has its own backoff (`schedule.py`), so that a failing trim delays no copy. For the same reason, a store that accepts no
 objects delays no erasing.
 """
 
@@ -11,15 +11,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from ..rules.candidates import CopyCandidate
 from ..rules.decide import Decision, Intent, Memory, OperationKind, Policy, decide, refusal
-from ..rules.expire import LastSeen, RemoveObjects
+from ..rules.erase import Erase
+from ..rules.expire import AdvanceLogStart, LastSeen, RemoveObjects, StartDelete
 from ..rules.lineages import term_due
 from ..rules.observed import Observed
+from ..rules.orders import CutLocal
 from ..rules.reasons import Reason, Why, why_failed
-from ..rules.sweep import still_abandoned
-from ..rules.trim import NoTrim
+from ..rules.sweep import SweepOrphans, still_abandoned
+from ..rules.trim import NoTrim, TrimBefore
 from ..runtime.listener import (
     CopyFailed,
     Listener,
@@ -35,17 +38,16 @@ from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
-from .backoff import Backoff
-from .copier import CopyTools
-from .dispatch import operation_for
-from .integrity import IntegrityHolds
+from .copier import CopyTools, copy_segment
+from .expirer import NO_QUARANTINE, advance_log_start, delete_records_order, erase, remove_objects, start_delete
+from .integrity import report_second_values
 from .lost_facts import LostFactsWatch
 from .observe import Observer
-from .orphan_sweeps import OrphanSweeps
-from .partition_report import failed, refused, reported, with_local_log
-from .stable_offset_pin import StableOffsetPin
-from .status import PartitionStatus, StatusBoard
+from .schedule import Backoff
+from .status import PartitionStatus, StableOffsetPin, StatusBoard, failed, refused, reported, with_local_log
+from .sweeper import OrphanSweeps
 from .term import TermContext, TermSession, begin_term
+from .trimmer import trim_local
 
 ArchivedTo = Callable[[int], Position | None]
 """Returns the position below which a tier-state partition is archived; None if no archive is kept."""
@@ -54,10 +56,6 @@ OTHERS_EVERY_S = 10.0
 """For how many seconds a backlog of copies may delay trims, expiry, sweeping and erasing."""
 LOCAL_LOG_EVERY_S = 30.0
 """The greatest age in seconds of a status's data about the broker's log, while an operation or a backoff lasts."""
-
-
-def no_archive(tier_partition: int) -> None:
-    """Return None, because no archive is kept and erasing waits for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class WorkerTools:
     policy: Policy
     board: StatusBoard
     listener: Listener
-    archived_to: ArchivedTo = no_archive
+    archived_to: ArchivedTo = lambda tier_partition: None
 
 
 class PartitionWorker:
@@ -88,7 +86,7 @@ class PartitionWorker:
         self._context, self.partition, self.name = context, partition, name
         self._observe, self._copies, self._policy = tools.observe, tools.copies, tools.policy
         self._board, self._listener, self._archived_to = tools.board, tools.listener, tools.archived_to
-        self._watch, self._orphans, self._lost = IntegrityHolds(context, tools.listener), orphans, lost
+        self._orphans, self._lost = orphans, lost
         self._session: TermSession | None = None
         self.barred: Why | None = None
         """Why the settings or the topic's name exclude the partition; None if they do not. The agent sets this."""
@@ -105,7 +103,8 @@ class PartitionWorker:
         self._last, self._last_other = OperationKind.ERASE, context.clock.monotonic()
         self._abandoned: dict[RemoteSegmentId, float] = {}
         self._put_off: dict[RemoteSegmentId, Backoff] = {}
-        self._status = PartitionStatus(name, partition.partition, partition.topic_id, leads=False)
+        self.status = PartitionStatus(name, partition.partition, partition.topic_id, leads=False)
+        """The status as of the last look."""
         self._publishing = threading.Lock()
         self._looked_at = context.clock.monotonic()
 
@@ -122,18 +121,13 @@ class PartitionWorker:
         self._returned.extend(kinds)
 
     @property
-    def status(self) -> PartitionStatus:
-        """Return the status as of the last look."""
-        return self._status
-
-    @property
     def behind(self) -> int:
         """Return the number of rolled segments that are not copied, as of the last look."""
-        return self._status.copy_lag_segments or 0
+        return self.status.copy_lag_segments or 0
 
     @property
     def last_error(self) -> str | None:
-        return self._status.last_error
+        return self.status.last_error
 
     def advance(self) -> bool:
         """Take at most one operation. Return True when there may be more to do at once.
@@ -170,9 +164,9 @@ class PartitionWorker:
         if refused_now is not None:
             self._refuse(refused_now)  # shown at once, whether or not the view is available
         self._reading_tiers = True
-        view = self._session.view() if self._session else self._fresh_view()
+        view = self._session.view() if self._session else self._context.fresh_view(self.partition, FRESH_S)
         self._reading_tiers = False
-        if (yield from self._watch.steps(self.partition, self.name)):
+        if (yield from report_second_values(self._context, self.partition, self._listener, self.name)):
             return True
         self._look_for_orphans(view)
         now = self._context.time.now_ms()
@@ -190,8 +184,8 @@ class PartitionWorker:
             self._end_term(due)
         if kind is None and due is None:
             self._general.clear()
-            if self._pin.learn(self._status):
-                self._publish(self._pin.named(self._status))
+            if self._pin.learn(self.status):
+                self._publish(self._pin.named(self.status))
             return False
         if self._session is None:
             self._beginning_for = kind
@@ -209,7 +203,7 @@ class PartitionWorker:
         the view, never the store. Returns False if a query failed; the next complete look reports the error.
         """
         now = self._context.clock.monotonic()
-        if now - self._looked_at < LOCAL_LOG_EVERY_S or not self._status.leads or self._status.refused is not None:
+        if now - self._looked_at < LOCAL_LOG_EVERY_S or not self.status.leads or self.status.refused is not None:
             return True
         self._looked_at = now
         try:
@@ -218,7 +212,7 @@ class PartitionWorker:
         except TierstateError:
             return False
         with self._publishing:
-            self._put(with_local_log(self._status, view, observed, self._context.time.now_ms()))
+            self._put(with_local_log(self.status, view, observed, self._context.time.now_ms()))
         return True
 
     def _memory(self, view: PartitionView, seen: Observed) -> Memory:
@@ -248,7 +242,7 @@ class PartitionWorker:
         if self._orphans is not None and self._orphans.look_if_due(view) and self._orphans.last is not None:
             last = self._orphans.last
             counts = {"orphan_objects": last.objects, "orphan_bytes": last.bytes, "missing_objects": last.missing}
-            self._publish(self._status.saying(**counts))
+            self._publish(self.status.saying(**counts))
 
     def _turn(self, decision: Decision) -> OperationKind | None:
         """Return the kind to run next; None if no kind can run. Copies first, every `OTHERS_EVERY_S` another kind."""
@@ -265,9 +259,7 @@ class PartitionWorker:
         if kind is not OperationKind.COPY:
             self._last, self._last_other = kind, self._context.clock.monotonic()
         try:
-            yield from operation_for(
-                intent, session, self._copies, self._policy, self._observe.groups_after, self._orphans
-            )
+            yield from self._operation(session, intent)
         except NotTiered as error:
             if not isinstance(intent, CopyCandidate):
                 raise
@@ -284,6 +276,31 @@ class PartitionWorker:
         if isinstance(intent, RemoveObjects):
             self._put_off.pop(intent.segment.segment_id, None)
         return True
+
+    def _operation(self, session: TermSession, intent: Intent) -> Operation[object]:
+        """Return the operation that carries out the intent, not yet begun."""
+        tools, listener, orphans = self._copies, self._copies.listener, self._orphans
+        match intent:
+            case CopyCandidate():
+                return copy_segment(session, intent, tools)
+            case TrimBefore(offset=offset):
+                return trim_local(session, tools.proof, offset, listener, self._observe.groups_after)
+            case AdvanceLogStart(log_start=log_start, reason=why):
+                return advance_log_start(session, log_start, why, listener)
+            case CutLocal(before=before):
+                return delete_records_order(session, before, listener)
+            case StartDelete(segment=segment, reason=reason):
+                return start_delete(session, segment, reason, listener)
+            case RemoveObjects(segment=segment):
+                aside = orphans.quarantine if orphans else NO_QUARANTINE
+                return remove_objects(session, tools.store, segment, self._policy.expire_grace_ms, listener, aside)
+            case SweepOrphans():
+                assert orphans is not None
+                return orphans.sweep(session)
+            case Erase():
+                return erase(session, intent, listener)
+            case _:
+                assert_never(intent)
 
     def _tell_failure(self, kind: OperationKind, intent: Intent, error: TierstateError) -> None:
         if isinstance(intent, CopyCandidate):
@@ -322,10 +339,6 @@ class PartitionWorker:
             backoff.clear()
         self._put_off.clear()
 
-    def _fresh_view(self) -> PartitionView:
-        self._context.view.require_fresh(self._context.view.tier_partition(self.partition), FRESH_S)
-        return self._context.view.partition(self.partition)
-
     def _failed(self, error: TierstateError, kind: OperationKind | None = None) -> None:
         """Show a failure in the status. End the term if it was fenced or has ended; else retries use the same term."""
         if self._session is not None and (isinstance(error, Fenced) or self._session.ended):
@@ -333,7 +346,7 @@ class PartitionWorker:
         times = max(self._general.count, self._by_kind[kind].count if kind else 0)
         self._publish(
             replace(
-                failed(self._status, why_failed(error, times, reading_tiers=self._reading_tiers), kind),
+                failed(self.status, why_failed(error, times, reading_tiers=self._reading_tiers), kind),
                 term=str(self._session.term) if self._session else None,
                 last_error=str(error),
                 consecutive_failures=self.failures,
@@ -348,14 +361,14 @@ class PartitionWorker:
             self._session = None
 
     def _refuse(self, why: Why) -> None:
-        if self._status.refused_reason != why.kind:
+        if self.status.refused_reason != why.kind:
             self._listener(PartitionRefused(self.partition, self.name, why.text))
             self._clear_failures()
-        self._publish(refused(self._status, why))
+        self._publish(refused(self.status, why))
 
     def _show(self, view: PartitionView, seen: Observed, decision: Decision, lost: Why | None) -> None:
         failing = {kind for kind, each in self._by_kind.items() if each.count}
-        before, now = self._status, self._context.time.now_ms()
+        before, now = self.status, self._context.time.now_ms()
         status = reported(before, view, seen, decision, failing, now).saying(facts_lost=lost.text if lost else None)
         if isinstance(decision.trim, NoTrim) and status.not_trimmed_reason != before.not_trimmed_reason:
             self._listener(TrimRefused(self.partition, self.name, decision.trim.why.text))
@@ -368,7 +381,7 @@ class PartitionWorker:
                 term=str(self._session.term) if self._session else None,
                 lso_pinned_s=self._pin.pinned_s(seen.bounds),
                 consecutive_failures=self.failures,
-                last_error=self._status.last_error if self.failures else None,
+                last_error=self.status.last_error if self.failures else None,
             )
         )
 
@@ -377,5 +390,5 @@ class PartitionWorker:
             self._put(status)
 
     def _put(self, status: PartitionStatus) -> None:
-        self._status = status
+        self.status = status
         self._board.put(self.partition, status)

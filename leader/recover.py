@@ -8,25 +8,23 @@ a key depends only on the plan and the term, so an interrupted recovery can cont
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..broker.tier_topic import TierTopic
 from ..rules.lost_facts import LostFacts
-from ..rules.recovery import PartitionPlan, elected_of, facts_of
+from ..rules.recovery import FoundSegment, PartitionPlan, elected_of, facts_of
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.operation import Operation
 from ..schemas.codec import encode_fact
-from ..state.errors import Fenced, IllegalTransition, InvalidRequest, Unavailable, UnknownOutcome
-from ..state.facts import Fact, LeaderElected, LiveFact, SegmentCopyStarted, term_of
-from ..state.ids import RECOVERER, FactId, TopicIdPartition
+from ..state.errors import Fenced, IllegalTransition, InvalidRequest
+from ..state.facts import LeaderElected, LiveFact, SegmentCopyStarted, term_of
+from ..state.ids import RECOVERER, FactId
 from ..state.keys import key_of
-from ..state.offsets import Position
 from ..state.partition_view import PartitionView
-from ..state.segment import Term
+from ..state.segment import RemoteSegment, Term
 from ..state.view import TierView
-from .term import APPLY_TIMEOUT_S, UNKNOWN_LEADER_WAIT_S
+from .term import APPLY_TIMEOUT_S, append_leader, append_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,26 +99,26 @@ def recover_partition(plan: PartitionPlan, tools: RecoverTools) -> Operation[Par
     """
     view, number = tools.view, tools.view.tier_partition(plan.partition)
     view.require_fresh(number, 0)
-    standing = {live.key: live for live in view.facts(plan.partition)}
-    elected = _own_term(plan, list(standing.values()))
+    elected = _own_term(plan, view.facts(plan.partition))
     if elected is None:
         elected = elected_of(plan, FactId.of(tools.ids.uuid()), tools.clock.now_ms())
         yield "append leader-elected"
-        view.wait_applied(number, _append(plan.partition, elected, tools), APPLY_TIMEOUT_S)
-        # Q is read from the view, never from the acknowledgement
-        standing = {live.key: live for live in view.facts(plan.partition)}
+        append_leader(tools.topic, view, tools.clock, elected)
+    standing = {live.key: live for live in view.facts(plan.partition)}
     term = Term(elected.epoch, standing[key_of(elected)].position, elected.id)
-    last: Position | None = None
+    last = term.position
     for step, fact in facts_of(plan, elected, term):
         existing = standing.get(key_of(fact))
         if existing is None:
             yield step
-            last = _append(plan.partition, fact, tools)
+            last = append_once(tools.topic, view, tools.clock, plan.partition, fact, encode_fact(fact))
         elif existing.fact != fact:
             raise Fenced("another value stands under a key of this plan: use a fresh topic", key=existing.key)
-    if last is not None:
-        view.wait_applied(number, last, APPLY_TIMEOUT_S)
-    return _checked(plan, term, view)
+    view.wait_applied(number, last, APPLY_TIMEOUT_S)
+    now = view.partition(plan.partition)
+    wrong = now.log_start != plan.log_start or bool(now.degraded)
+    problem = "the recovered partition does not mean what was planned: use a fresh topic"
+    return _checked(now, term, plan.restored, (), problem, wrong=wrong)
 
 
 def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionView]:
@@ -138,9 +136,8 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
     if now.term is not None and now.term.epoch > elected.epoch:
         elected = replace(elected, epoch=now.term.epoch)
     yield "append leader-elected"
-    view.wait_applied(number, _append(partition, elected, tools), APPLY_TIMEOUT_S)
-    standing = {live.key: live for live in view.facts(partition)}
-    term = Term(elected.epoch, standing[key_of(elected)].position, elected.id)
+    position = append_leader(tools.topic, view, tools.clock, elected)
+    term = Term(elected.epoch, position, elected.id)
     addition = replace(
         plan,
         restored=lost.segments,
@@ -148,25 +145,35 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
         standing=(),
         log_start=None if plan.log_start == now.log_start else plan.log_start,
     )
-    last = Position(-1)
+    last = position
     for step, fact in facts_of(addition, elected, term):
         if isinstance(fact, SegmentCopyStarted):  # its key may exist: `is_second_value` allows RECOVERER a second value
             fact = SegmentCopyStarted(replace(fact.attempt, broker_id=RECOVERER))
         yield step
-        last = _append(partition, fact, tools)
+        last = append_once(tools.topic, view, tools.clock, plan.partition, fact, encode_fact(fact))
     view.wait_applied(number, last, APPLY_TIMEOUT_S)
-    return _added(now, lost, term, view)
+    problem = "the partition does not mean what was planned: look again"
+    return _checked(view.partition(partition), term, lost.segments, now.readable, problem)
 
 
-def _added(before: PartitionView, lost: LostFacts, term: Term, view: TierView) -> PartitionView:
-    """Return the partition. Check that the old and the added segments are readable, and that no other term began."""
-    now = view.partition(lost.plan.partition)
+def _checked(
+    now: PartitionView,
+    term: Term,
+    written: Iterable[FoundSegment],
+    before: Iterable[RemoteSegment],
+    problem: str,
+    *,
+    wrong: bool = False,
+) -> PartitionView:
+    """Return ``now``. Check that the old and the written segments are readable, that nothing else is, and that no other
+    term began: no other process wrote, and no fact landed twice.
+    """
     if now.term != term:
         raise Fenced("another term began meanwhile: an agent runs", partition=now.partition, ruling=now.term)
-    expected = {*before.readable, *(replace(each.segment, term=term) for each in lost.segments)}
-    if set(now.readable) != expected or now.contradictions:
+    expected = {*before, *(replace(each.segment, term=term) for each in written)}
+    if set(now.readable) != expected or wrong or now.contradictions:
         raise IllegalTransition(
-            "the partition does not mean what was planned: look again",
+            problem,
             partition=now.partition,
             planned=len(expected),
             readable=len(now.readable),
@@ -186,37 +193,3 @@ def _own_term(plan: PartitionPlan, standing: list[LiveFact]) -> LeaderElected | 
     if len(terms) > 1 or ours != only:
         raise Fenced("a term of another plan stands in the topic: use a fresh one", partition=plan.partition)
     return only
-
-
-def _append(partition: TopicIdPartition, fact: Fact, tools: RecoverTools) -> Position:
-    """Append the fact and return its position. After an unknown outcome, wait until it appears or cannot land."""
-    key, number = key_of(fact), tools.view.tier_partition(partition)
-    try:
-        return tools.topic.append(number, key, encode_fact(fact))
-    except UnknownOutcome:
-        deadline = tools.clock.monotonic() + UNKNOWN_LEADER_WAIT_S
-        while tools.clock.monotonic() <= deadline:
-            with suppress(Unavailable):  # a view that is behind shows the fact later
-                tools.view.require_fresh(number, 0)
-            landed = next((live for live in tools.view.facts(partition) if live.fact == fact), None)
-            if landed is not None:
-                return landed.position
-            tools.clock.sleep(0.5)
-        raise
-
-
-def _checked(plan: PartitionPlan, term: Term, view: TierView) -> PartitionView:
-    """Return the partition. Check that it equals the plan: no other process wrote, and no fact landed twice."""
-    now = view.partition(plan.partition)
-    if now.term != term:
-        raise Fenced("another term began meanwhile: an agent runs", partition=plan.partition, ruling=now.term)
-    expected = {replace(each.segment, term=term) for each in plan.restored}
-    if set(now.readable) != expected or now.log_start != plan.log_start or now.contradictions or now.degraded:
-        raise IllegalTransition(
-            "the recovered partition does not mean what was planned: use a fresh topic",
-            partition=plan.partition,
-            planned=len(expected),
-            readable=len(now.readable),
-            contradictions="; ".join(now.contradictions) or None,
-        )
-    return now

@@ -47,11 +47,6 @@ OtherReplicas = Callable[[TopicIdPartition, str], Sequence[Lineage]]
 """Returns the epoch checkpoints of a partition's other replicas whose agents answer in time. Raises nothing."""
 
 
-def nobody_else(partition: TopicIdPartition, name: str) -> Sequence[Lineage]:
-    """Return no checkpoints, because no other agent can be asked."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class TermContext:
     """The context that every term of this agent shares: its identity, and the interfaces it works through."""
@@ -66,12 +61,17 @@ class TermContext:
     ids: IdSource
     store: ObjectStore
     keys: ObjectKeys
-    other_replicas: OtherReplicas = nobody_else
+    other_replicas: OtherReplicas = lambda partition, name: ()
 
     @property
     def time(self) -> BrokersTime:
         """Return the clock for deletes and for times in facts; ``clock`` measures durations within this process."""
         return BrokersTime(self.clock, self.topic, self.store)
+
+    def fresh_view(self, partition: TopicIdPartition, max_age: float = 0) -> PartitionView:
+        """Return the partition from a view with an end captured at most ``max_age`` seconds ago. Raises ViewBehind."""
+        self.view.require_fresh(self.view.tier_partition(partition), max_age)
+        return self.view.partition(partition)
 
 
 class TermSession:
@@ -86,7 +86,12 @@ class TermSession:
         self._tier_partition = context.view.tier_partition(partition)
         self._counter = 0
         self._safe_at = float("-inf")
-        self._ended: str | None = None
+        self.ended: str | None = None
+        """Why no further step is taken in this term; None while it may be in force."""
+
+    def fenced(self, message: str, **facts: object) -> Fenced:
+        """Return an error that names the partition."""
+        return Fenced(message, topic=self.name, partition=self.partition, **facts)
 
     def counter(self) -> int:
         """Increment K, the counter of this term's facts, and return it."""
@@ -104,7 +109,7 @@ class TermSession:
         """
         clocks = self.context.time.clocks()
         if clocks.doubt is not None:
-            raise Fenced(clocks.doubt.text, topic=self.name, partition=self.partition)
+            raise self.fenced(clocks.doubt.text)
         return clocks.for_deletion
 
     def bounds(self) -> LocalBounds:
@@ -117,16 +122,16 @@ class TermSession:
 
         Raises Fenced, and ends the term, if the term is no longer in force. Also raises ViewBehind.
         """
-        if self._ended:
-            raise Fenced(self._ended, topic=self.name, partition=self.partition, term=self.term)
-        self.context.view.require_fresh(self._tier_partition, max_age)
-        view = self.context.view.partition(self.partition)
+        self._require_going()
+        view = self.context.fresh_view(self.partition, max_age)
         if view.term != self.term:
             self.end("a higher term rules" if view.term and view.term.order > self.term.order else "its fact is gone")
-            raise Fenced(
-                "this term no longer rules", topic=self.name, partition=self.partition, term=self.term, ruling=view.term
-            )
+            raise self.fenced("this term no longer rules", term=self.term, ruling=view.term)
         return view
+
+    def _require_going(self) -> None:
+        if self.ended:
+            raise self.fenced(self.ended, term=self.term)
 
     def log_start(
         self, view: PartitionView, offset: Offset, reason: str, *, whatever_log: bool = False
@@ -150,8 +155,7 @@ class TermSession:
         return self._append(key, None)
 
     def _append(self, key: str, value: bytes | None) -> Position:
-        if self._ended:
-            raise Fenced(self._ended, topic=self.name, partition=self.partition, term=self.term)
+        self._require_going()
         try:
             position = self.context.topic.append(self._tier_partition, key, value)
         except (UnknownOutcome, AccessDenied):  # an attempt before the refused one may have landed
@@ -175,11 +179,7 @@ class TermSession:
 
     def end(self, reason: str) -> None:
         """End the term: no further step is taken in it."""
-        self._ended = self._ended or reason
-
-    @property
-    def ended(self) -> str | None:
-        return self._ended
+        self.ended = self.ended or reason
 
     def require_safe_topic(self) -> None:
         """Check now that the tier-state topic is safe*: the answer that the last look used may be a minute old.
@@ -190,9 +190,7 @@ class TermSession:
         if now - self._safe_at >= SAFE_FOR_S:
             problem = next(iter(self.context.topic.problems()), None)
             if problem is not None:
-                raise Fenced(
-                    f"the tier-state topic is not safe any more: {problem}", topic=self.name, partition=self.partition
-                )
+                raise self.fenced(f"the tier-state topic is not safe any more: {problem}")
             self._safe_at = now
 
     def confirm_leadership(self) -> None:
@@ -200,13 +198,7 @@ class TermSession:
         epoch, _ = confirmed(self.context, self.partition, self.name, self.broker_id)
         if epoch != self.term.epoch:
             self.end("the leader epoch changed")
-            raise Fenced(
-                "the leader epoch changed",
-                topic=self.name,
-                partition=self.partition,
-                term=self.term,
-                leader_epoch=epoch,
-            )
+            raise self.fenced("the leader epoch changed", term=self.term, leader_epoch=epoch)
 
 
 def confirmed(
@@ -258,10 +250,9 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
     Raises TierStateLost (facts were lost), UpgradeNeeded (a later release wrote facts*), and the store's errors. No
     term begins then. *Later terms would trust the new lineage as complete, although it lacks what those facts say.
     """
-    tier_partition, broker_id = context.view.tier_partition(partition), context.log.broker_of(partition)
+    broker_id = context.log.broker_of(partition)
     epoch, local = confirmed(context, partition, name, broker_id)
-    context.view.require_fresh(tier_partition, 0)
-    view = context.view.partition(partition)
+    view = context.fresh_view(partition)
     if view.term is not None and view.term.epoch > epoch:
         raise Fenced(
             "a later epoch already rules", topic=name, partition=partition, leader_epoch=epoch, ruling=view.term
@@ -281,7 +272,7 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
     )
     yield "append leader-elected"
     context.log.require_owned(partition)  # this process may have been frozen: the owner's term would be taken from it
-    position = append_leader(context, elected)
+    position = append_leader(context.topic, context.view, context.clock, elected)
     session = TermSession(context, partition, name, Term(epoch, position, elected.id), broker_id)
     view = session.view()
     if view.log_start is None:
@@ -290,28 +281,12 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
     return session
 
 
-def append_leader(context: TermContext, elected: LeaderElected) -> Position:
-    """Append the fact and return Q from the view. After an unknown outcome, wait until it appears or cannot land*."""
-    tier_partition = context.view.tier_partition(elected.partition)
-    value = _encoded(elected)
+def append_leader(topic: TierTopic, view: TierView, clock: Clock, elected: LeaderElected) -> Position:
+    """Append the fact and return Q from the view. Raises LineageTooLong if the fact is too large although folded: a
+    retry would not be shorter.
+    """
     try:
-        position = context.topic.append(tier_partition, key_of(elected), value)
-        context.view.wait_applied(tier_partition, position, APPLY_TIMEOUT_S)
-    except UnknownOutcome:
-        deadline = context.clock.monotonic() + UNKNOWN_LEADER_WAIT_S
-        while not _stands(context, elected.partition, key_of(elected)):
-            if context.clock.monotonic() > deadline:
-                raise
-            with suppress(Unavailable):  # the view shows the fact later; raising here would send a second one
-                context.view.require_fresh(tier_partition, 0)
-            context.clock.sleep(0.5)
-    return _find(context, elected.partition, key_of(elected))
-
-
-def _encoded(elected: LeaderElected) -> bytes:
-    """Encode the fact. Raises LineageTooLong if it is too large although folded: a retry would not be shorter."""
-    try:
-        return encode_fact(elected)
+        value = encode_fact(elected)
     except InvalidRequest as error:
         raise LineageTooLong(
             "no term can begin: too many leader epochs lie above the log start",
@@ -319,14 +294,47 @@ def _encoded(elected: LeaderElected) -> bytes:
             epochs=len(elected.lineage.entries),
             because=error,
         ) from error
-
-
-def _stands(context: TermContext, partition: TopicIdPartition, key: str) -> bool:
-    return any(live.key == key for live in context.view.facts(partition))
-
-
-def _find(context: TermContext, partition: TopicIdPartition, key: str) -> Position:
-    for live in context.view.facts(partition):
+    key, partition, number = key_of(elected), elected.partition, view.tier_partition(elected.partition)
+    view.wait_applied(number, append_once(topic, view, clock, partition, elected, value), APPLY_TIMEOUT_S)
+    for live in view.facts(partition):
         if live.key == key:
             return live.position
     raise Fenced("the own term is not in the view", partition=partition, key=key)
+
+
+def append_once(
+    topic: TierTopic, view: TierView, clock: Clock, partition: TopicIdPartition, fact: Fact, value: bytes
+) -> Position:
+    """Append a fact and return its position. After an unknown outcome, wait until it appears or cannot land*."""
+    number = view.tier_partition(partition)
+    try:
+        return topic.append(number, key_of(fact), value)
+    except UnknownOutcome:
+        deadline = clock.monotonic() + UNKNOWN_LEADER_WAIT_S
+        while (landed := next((live for live in view.facts(partition) if live.fact == fact), None)) is None:
+            if clock.monotonic() > deadline:
+                raise
+            with suppress(Unavailable):  # the view shows the fact later; raising here would send a second one
+                view.require_fresh(number, 0)
+            clock.sleep(0.5)
+        return landed.position
+
+
+def say(topic: TierTopic, view: TierView, partition: TopicIdPartition, fact: Fact) -> None:
+    """Append a fact that no term writes, and wait until the view has applied it. Nothing can fence such a fact.
+
+    So check a fresh view first. Raises InvalidRequest if the fact is too large. After UnknownOutcome, search the view
+    before appending it again.
+    """
+    _append(topic, view, partition, key_of(fact), encode_fact(fact))
+
+
+def unsay(topic: TierTopic, view: TierView, partition: TopicIdPartition, key: str) -> None:
+    """Append the tombstone of a key, and wait until the view has applied it. May be repeated: no key is reused."""
+    _append(topic, view, partition, key, None)
+
+
+def _append(topic: TierTopic, view: TierView, partition: TopicIdPartition, key: str, value: bytes | None) -> None:
+    tier_partition = view.tier_partition(partition)
+    position = topic.append(tier_partition, key, value)
+    view.wait_applied(tier_partition, position, APPLY_TIMEOUT_S)

@@ -15,7 +15,7 @@ from ..rules.trim import doubt_of
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, LocalTrimmed
 from ..runtime.operation import Operation
-from ..state.errors import CorruptData, Fenced, TimedOut
+from ..state.errors import CorruptData, TimedOut
 from ..state.facts import LocalTrimIntended
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
@@ -45,7 +45,7 @@ def trim_local(
     Raises Fenced if the term ended or a last check fails, and TimedOut if the checks took too long. Raises CorruptData
     if the proof fails for the segment that holds the broker's first offset.
     """
-    context, partition, clock = session.context, session.partition, session.context.clock
+    partition, clock = session.partition, session.context.clock
     bounds = session.bounds()
     local_start = bounds.local_start
     recent = groups(partition, session.name, bounds, clock.monotonic() - JUST_ASKED_S)
@@ -69,21 +69,27 @@ def trim_local(
     changed = not still_replaced(view, local_start, before, replacing)
     if doubt or changed or view.trim_intended != before:
         problem = doubt.text if doubt else "what replaces the local data changed"
-        raise Fenced(problem, partition=partition, before=before)
+        raise session.fenced(problem, before=before)
     session.confirm_leadership()
     in_time(clock, listed_at)
     if clock.monotonic() - proven_at > PROVEN_FOR_S:
         raise TimedOut("the objects were proven too long ago: they must be proven again")
+    return delete_records(session, before, listener)
+
+
+def delete_records(session: TermSession, before: Offset, listener: Listener) -> Offset:
+    """Send DeleteRecords to this agent's own broker, without retries. Return the broker's log start. Raises TimedOut.
+
+    Called right after the last checks.
+    """
+    broker, number = session.context.broker, session.partition.partition
     try:
-        new_start = context.broker.delete_records_on(
-            session.broker_id, session.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
-        )
+        new_start = broker.delete_records_on(session.broker_id, session.name, number, before, DELETE_RECORDS_TIMEOUT_S)
     except TimedOut:
-        # the broker may have trimmed all the same: read its log start
-        new_start = session.bounds().local_start
+        new_start = session.bounds().local_start  # the broker may have cut all the same: read its log start
         if new_start < before:
             raise
-    listener(LocalTrimmed(partition, session.name, new_start))
+    listener(LocalTrimmed(session.partition, session.name, new_start))
     return new_start
 
 

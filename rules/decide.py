@@ -69,7 +69,7 @@ class Memory:
     monotonic: float = 0.0
     failed: Collection[RemoteSegmentId] = ()
     orphans: Collection[str] = ()
-    """Objects that this process saw condemned for the whole grace (`orphan_sweeps.py`)."""
+    """Objects that this process saw condemned for the whole grace (`leader/sweeper.py`)."""
     pinned_s: float = 0.0
     too_old: tuple[Offset, Why] | None = None
     gone: Aged | None = None

@@ -7,6 +7,7 @@ one decoded piece.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -52,12 +53,14 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the query once, in the driver. Spark turns an empty list into one partition without data."""
-        from ..follower.uncollected import uncollected
         from .planning import plan_groups
 
-        # Spark plans in a separate process, which makes millions of objects without cycles and then ends
-        with plainly, uncollected():
-            return tasks_of(plan_groups(self._options, SystemClock()))
+        gc.disable()  # Spark plans in a separate process, which makes millions of objects without cycles and then ends
+        try:
+            with plainly:
+                return tasks_of(plan_groups(self._options, SystemClock()))
+        finally:
+            gc.enable()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield Arrow batches of exactly the declared schema. Runs in an executor."""

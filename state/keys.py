@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from .epochs import TERMINAL_EPOCH
@@ -203,6 +204,7 @@ def _number(text: str, key: str, limit: int = MAX_NUMBER) -> int:
     return int(text)
 
 
+@lru_cache(65_536)
 def tier_partition_of(partition: TopicIdPartition, partitions: int) -> int:
     """Return the tier-state partition that holds all facts of a user partition.
 

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ..broker.answers import FetchSpec, RawFetch
 from ..broker.bounds import walk_epochs
@@ -40,9 +38,7 @@ from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation
 from ..state.segment import RemoteSegment
-from .copied_log import above, first_missing, local_segments
-from .spool import NO_EPOCH, Spool
-from .spooled_segment import SpooledSegment
+from .spool import NO_EPOCH, Spool, SpooledSegment, above, first_missing, local_segments
 
 METADATA_S = 2.0
 FETCH_BYTES = 2 << 20
@@ -99,7 +95,7 @@ class _Tail:
         return NO_EPOCH if epoch is None else epoch
 
 
-class FetchLog:
+class FetchLog(AbstractContextManager["FetchLog"]):
     """The logs of the cluster's partitions whose facts are in an owned tier-state partition. Thread-safe.
 
     Looks at one partition wait for each other. A partition is fetched only while it is looked at.
@@ -225,10 +221,8 @@ class FetchLog:
         """
         at = offset
         with self._looking(partition) as tail:
-            epoch, pieces = (
-                tail.epoch,
-                [replace(each) for each in tail.spool.pieces if each.base >= offset and each.size_bytes],
-            )
+            epoch = tail.epoch
+            pieces = [replace(each) for each in tail.spool.pieces if each.base >= offset and each.size_bytes]
         for piece in pieces:
             try:
                 yield from LogSegment(piece.path).pieces(size=piece.size_bytes)
@@ -248,12 +242,7 @@ class FetchLog:
         for tail in self._tails.values():
             tail.spool.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _view(self, partition: TopicIdPartition) -> PartitionView:

@@ -15,11 +15,14 @@ each aborted transaction that an older one may have been open, which makes Kafka
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.quiet_reader import QuietReader
 from ..log.transaction_index import (
     AbortedTransaction,
     OpenBefore,
@@ -27,11 +30,13 @@ from ..log.transaction_index import (
     format_transaction_index,
     open_before,
 )
-from ..log.transactions import Transactions
-from ..state.epochs import LeaderEpoch
-from ..state.errors import CorruptData, NotTiered, Unavailable
-from ..state.local_segments import LocalSegment
-from ..state.offsets import Offset, TimestampMs
+from ..log.transactions import Transactions, decide
+from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
+from ..state.errors import CorruptData, Fenced, NotTiered, Unavailable
+from ..state.lineage import shared_end
+from ..state.local_segments import LocalSegment, LocalSegments
+from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.segment import AbortedRange
 
 MAGIC_AT = 16
@@ -233,3 +238,92 @@ class Spool:
 
 def _unusable(path: Path, error: OSError) -> Unavailable:
     return Unavailable("the spool cannot be used", file=path, reason=error.strerror)
+
+
+Later = Callable[[], Iterator[tuple[int, bytes]]]
+"""Yields (byte position, complete batches) of what follows the piece in the log."""
+
+
+class SpooledSegment(AbstractContextManager["SpooledSegment"]):
+    """``snapshot``: that of the next piece's base, or empty. ``holds``: returns whether the spool still has the piece.
+
+    Raises Fenced if the piece left the spool.
+    """
+
+    def __init__(
+        self, piece: Piece, lineage: Lineage, snapshot: bytes, later: Later, holds: Callable[[], bool]
+    ) -> None:
+        self._later, self._holds = later, holds
+        self.lineage, self.path, self.log_bytes = lineage, piece.path, piece.size_bytes
+        self.offset_index: bytes | None = None
+        self.time_index: bytes | None = None
+        self.transaction_index, self.before = piece.transaction_index(), piece.before
+        self.producer_snapshot = snapshot
+        with ExitStack() as opened:
+            try:
+                file = opened.enter_context(piece.path.open("rb"))
+            except FileNotFoundError as error:
+                raise Fenced("the segment left the spool meanwhile", file=piece.path) from error
+            self.log = QuietReader(file.fileno(), self.log_bytes, str(piece.path), lambda *_: [])
+            opened.callback(self.log.close)
+            self._opened = opened.pop_all()
+
+    def head(self) -> bytes:
+        return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)
+
+    def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
+        """Return the aborted transactions. Raises Unavailable while one has no end: it would count as committed."""
+        left = dict(opened)
+        aborted = tuple(decide(left, self._later(), str(self.path))) if left else ()
+        if left:
+            raise Unavailable("the leader does not show yet how a transaction ended", file=self.path, open=len(left))
+        return aborted
+
+    def confirm(self) -> None:
+        if not self._holds():
+            raise Fenced("the segment left the spool", file=self.path)
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+
+def first_missing(view: PartitionView, lineage: Lineage, log_start: Offset) -> Offset:
+    """Return the first offset of the leader's log that is not copied. ``lineage``: that of the leader's log.
+
+    The view may be that of an earlier epoch, whose log went on where the leader's log ends or has other records: both
+    are the same up to there only. If the leader does not have the offset, nothing can be fetched, and no term begins.
+    """
+    missing = Offset(view.coverage.prefix_end(Offset(max(view.log_start or 0, log_start))) + 1)
+    same = shared_end(view.lineage, lineage)
+    return missing if same is None else max(log_start, min(missing, same))
+
+
+def local_segments(view: PartitionView, log_start: Offset, pieces: Sequence[Piece]) -> LocalSegments:
+    """Return the copied segments that the leader still has, then the pieces of the spool. The last one is active.
+
+    If the spool is empty, this is the last copied one: it stays, like a broker's last segment, because an emptied log
+    needs a new term.
+    """
+    first = pieces[0].base
+    copied = view.coverage.within(OffsetRange(log_start, Offset(first - 1))) if first > log_start else []
+    rolled: list[LocalSegment] = []
+    for owned in copied:
+        segment, base = owned.segment, owned.offsets.start
+        if rolled and rolled[-1].next_base != base:
+            rolled.clear()  # a gap: nothing below it can be trimmed
+        rolled.append(LocalSegment(base, Offset(owned.offsets.end + 1), segment.log_bytes, segment.max_timestamp))
+    if rolled and rolled[-1].next_base != first:
+        rolled.clear()
+    rolled += [piece.segment for piece in pieces[:-1]]
+    active = pieces[-1].segment
+    if not active.size_bytes and rolled and len(pieces) == 1:
+        active = rolled.pop()
+    return LocalSegments(rolled, [replace(active, next_base=active.base_offset)])
+
+
+def above(lineage: Lineage, log_start: Offset) -> Lineage:
+    """Return the lineage as the leader's checkpoint has it once its log starts at ``log_start``."""
+    at = bisect_right(lineage.entries, log_start, key=lambda entry: entry.start_offset) - 1
+    if at < 0:
+        return lineage
+    return Lineage((EpochEntry(lineage.entries[at].epoch, log_start), *lineage.entries[at + 1 :]))

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Collection, Mapping
 
 from ...follower.rocksdb_view import ViewIdentity
-from ...follower.shelf import Shelf
 from ...follower.time_travel import archived_entries
-from ...leader.archived_deletes import deleted_in
+from ...follower.view_identity import Shelf
+from ...leader.recover_scan import deleted_in
 from ...runtime.clock import Clock
 from ...runtime.listener import ChoreFailed, Listener
 from ...state.errors import TierstateError

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...follower.archive_chain import chain_of
+from ...follower.archives import left_behind
 from ...follower.follower import Follower
-from ...follower.histories import left_behind
-from ...follower.shelf import Shelf
 from ...follower.time_travel import archived_entries
+from ...follower.view_identity import Shelf
 from ...leader.lost_facts import LostFactsTools, list_segments, look_for_lost_facts
-from ...leader.recover_archive import continued, read_history, said_by
+from ...leader.recover_scan import continued, read_history, said_by
 from ...rules.lost_facts import LostFacts, holes, lost_facts
 from ...rules.lost_facts import why_lost as why_segments_lost
 from ...runtime.units import counted

@@ -8,7 +8,7 @@ from functools import partial
 
 from ...fetch.verify import Finding, Severity, check_view, overlap_bytes
 from ...fetch.verify_objects import Checked, Verifier
-from ...follower.archive_reader import verify_archive
+from ...follower.archive_chain import verify_archive
 from ...follower.archives import Archives
 from ...follower.follower import Follower
 from ...follower.object_names import TierPlace

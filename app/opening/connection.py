@@ -197,7 +197,7 @@ class Connection(Opened):
     @cached_property
     def identity(self) -> ViewIdentity:
         """Return `topic_identity` with the newest history, for archive and checkpoints. Raises store errors."""
-        from ...follower.histories import newest_history
+        from ...follower.archives import newest_history
 
         return replace(self.topic_identity, history=newest_history(self.store, self.topic.topic_id))
 

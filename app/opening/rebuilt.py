@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ...follower.archive_reader import archived_topics
-from ...follower.histories import has_parted
-from ...follower.resume import ViewFolder
+from ...follower.archives import archived_topics, has_parted
+from ...follower.generations import ViewFolder
 from ...follower.rocksdb_view import ViewIdentity
-from ...follower.shelf import Shelf
 from ...follower.time_travel import Replayed, Target, replay_archive, replay_topic
+from ...follower.view_identity import Shelf
 from ...schemas.codec import decode_fact
 from ...state.errors import BrokerUnavailable, InvalidRequest
 from ...state.offsets import TimestampMs
@@ -63,8 +62,8 @@ def rebuild_into(
     if out is None:
         memory = MemoryView(decode_fact, identity.partitions)
         return memory, fill(memory)
-    folder = ViewFolder(out / "view", decode_fact)
-    view = folder.fresh(identity)
+    folder = ViewFolder(out / "view", identity)
+    view = folder.fresh()
     try:
         replayed = fill(view)
     except BaseException:
@@ -78,7 +77,7 @@ def stored_view(connection: Connection, folder: Path) -> ViewStore:
     """Return the view that a stopped process or `replay --out` left. The caller closes it. Raises InvalidRequest."""
     if not (folder / "view").is_dir():
         raise InvalidRequest("no view in this folder", path=folder)
-    view = ViewFolder(folder / "view", decode_fact).resume(connection.topic_identity, connection.clock.now_ms())
+    view = ViewFolder(folder / "view", connection.topic_identity).resume(connection.clock.now_ms())
     if view is None:
         raise InvalidRequest("the folder holds no view of this tier-state topic", path=folder)
     return view

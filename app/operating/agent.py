@@ -10,11 +10,11 @@ from functools import partial
 from structlog.typing import FilteringBoundLogger
 
 from ...broker.acls import RightsWatch, lacking, rights_of_agent
+from ...follower.archives import left_behind
 from ...follower.following import Following
-from ...follower.histories import left_behind
 from ...follower.object_names import ROOT
 from ...follower.open import open_view
-from ...leader.facts_kept import FactsKept
+from ...leader.discovery import FactsKept
 from ...leader.gauges import feed_clock_gauge, feed_gauges
 from ...leader.open import Beside, LeaderRole, Parts, open_leader
 from ...leader.other_replicas import epochs_of

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from ...broker.tier_topic import TierTopic
 from ...follower.follower import Follower
-from ...leader.termless import say, unsay
+from ...leader.term import say, unsay
 from ...rules.orders import standing
 from ...runtime.clock import Clock, SystemClock
 from ...runtime.id_source import IdSource, RandomIds

@@ -14,8 +14,20 @@ from pathlib import Path
 
 from ...broker.control import BrokerControl
 from ...broker.tier_topic import KafkaTierTopic, TierTopic
-from ...follower.heartbeat import Claimant, Heartbeat, OtherTopics, is_signed_here, read_heartbeat
-from ...follower.keeper import BY_A_PERSON, WAY_OUT, Decision, Keeper, chosen_of, keep_prefix, read_keeper
+from ...follower.heartbeat import (
+    BY_A_PERSON,
+    WAY_OUT,
+    Claimant,
+    Decision,
+    Heartbeat,
+    Keeper,
+    OtherTopics,
+    chosen_of,
+    is_signed_here,
+    keep_prefix,
+    read_heartbeat,
+    read_keeper,
+)
 from ...follower.object_names import ROOT, agents_prefix, is_heartbeat, kept_number
 from ...follower.prefix_claim import PrefixClaim
 from ...log.local_log import LogDirs

@@ -12,15 +12,21 @@ import urllib3
 
 from ...broker.control import BrokerControl
 from ...follower.archive_chain import chain_of, read_header
-from ...follower.archives import Archives
-from ...follower.histories import begin_history, has_parted, left_behind, newest_history, places
-from ...follower.parting import Parting, find_parting
+from ...follower.archives import (
+    Archives,
+    Parting,
+    begin_history,
+    find_parting,
+    has_parted,
+    left_behind,
+    newest_history,
+    places,
+)
 from ...follower.rocksdb_view import ViewIdentity
-from ...follower.shelf import Shelf
 from ...follower.time_travel import archived_entries
+from ...follower.view_identity import Shelf
 from ...leader.recover import RecoverTools, add_lost_facts, check_target, recover_all, recover_partition
-from ...leader.recover_archive import continued, read_history
-from ...leader.recover_scan import Bucket, Found, scan_bucket, sort_out
+from ...leader.recover_scan import Bucket, Found, continued, read_history, scan_bucket, sort_out
 from ...rules.lost_facts import Aftermath, LostFacts, aftermath_of
 from ...rules.recovery import ArchivedPartition, FoundSegment, PartitionPlan, Verdict, plan_partitions
 from ...runtime.id_source import RandomIds

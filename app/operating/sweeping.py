@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from ...follower.follower import Follower
+from ...leader.expirer import Quarantine
 from ...leader.lost_facts import list_segments
-from ...leader.quarantine import Quarantine
 from ...leader.sweeper import SweepFindings, SweepTools, delete_orphan, look
 from ...rules.decide import paused
 from ...rules.lost_facts import way_out

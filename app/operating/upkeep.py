@@ -11,22 +11,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...broker.tier_topic_setup import read_meta
-from ...follower.archive import archive
-from ...follower.archive_base import cut_archive
+from ...follower.archive import archive, cut_archive
 from ...follower.archives import Archives
 from ...follower.checkpoint import CheckpointSeed, checkpoint
 from ...follower.follower import Follower
+from ...follower.following import Seed
 from ...follower.live_set_object import LiveSetHeader
 from ...follower.prefix_claim import PrefixClaim
-from ...follower.rebuild import Seed
+from ...follower.replay import until_stopped
 from ...follower.rocksdb_view import RocksView, ViewIdentity
-from ...follower.shelf import Shelf
-from ...follower.until_stopped import UntilStopped
+from ...follower.view_identity import Shelf
 from ...leader.brokers_time import BrokersTime
 from ...leader.chores import Chore, ChoreLoop
-from ...leader.custody import ClusterEvidence, Custodian
-from ...leader.custody_operations import CustodyTools
-from ...leader.facts_kept import FactsKept
+from ...leader.custody import ClusterEvidence, Custodian, CustodyTools
+from ...leader.discovery import FactsKept
 from ...leader.term import TermContext
 from ...rules.custody import CustodyPolicy
 from ...runtime.listener import CheckpointUsed, ChoreFailed, ClocksDiffer, Listener
@@ -151,7 +149,7 @@ class Upkeep:
         archives.check(number)
         now, archived = self._time.now_ms(), archives.known(number)
         partial_after_ms = round(self._settings.archive.partial_after * 1000)
-        topic = UntilStopped(self._topic, stop)
+        topic = until_stopped(self._topic, stop)
         spoken = archives.spoken(number)
         archives.heard(number)
         try:
@@ -164,7 +162,7 @@ class Upkeep:
     def _checkpoint(self, number: int, stop: threading.Event) -> Operation[object]:
         self.archives.check(number)  # write no checkpoint of a history that is not in force
         keep, refused, clock = self._settings.checkpoint.keep, _refused(self._listener), self._clock
-        topic = UntilStopped(self._topic, stop)
+        topic = until_stopped(self._topic, stop)
         with self._scratch_views() as fresh:
             return (yield from checkpoint(topic, self._shelf(number), clock, keep, fresh, refused))
 

@@ -14,7 +14,7 @@ from tierstate.app.opening.open import open_connection
 from tierstate.follower.archive import archive
 from tierstate.follower.checkpoint import checkpoint
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings_load import settings_from
 from tierstate.schemas.codec import decode_fact

@@ -16,8 +16,8 @@ from tierstate.app.opening.open import open_connection
 from tierstate.app.opening.partitions import find_partition
 from tierstate.cli.context import Context
 from tierstate.cli.main import run
+from tierstate.follower.archives import begin_history, say_parted
 from tierstate.follower.digests import live_set_digest
-from tierstate.follower.histories import begin_history, say_parted
 from tierstate.follower.time_travel import Target, replay_archive
 from tierstate.runtime.listener import ChoreFailed
 from tierstate.runtime.settings_load import settings_from

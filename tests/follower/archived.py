@@ -9,12 +9,11 @@ from typing import TypeVar
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierBatch, TierReader
 from tierstate.follower.archive import archive
-from tierstate.follower.archive_chain import archived_to, chain_of
+from tierstate.follower.archive_chain import archived_to, chain_of, read_archive, verify_archive
 from tierstate.follower.archive_piece import Piece
-from tierstate.follower.archive_reader import read_archive, verify_archive
 from tierstate.follower.object_names import PieceName, TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.ids import FactId, TopicId
 from tierstate.state.offsets import Position, TimestampMs

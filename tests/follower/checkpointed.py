@@ -13,7 +13,7 @@ from tierstate.follower.live_set_object import LiveSetHeader
 from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import (
     TierstateError,

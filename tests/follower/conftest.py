@@ -11,6 +11,7 @@ from tests.follower.checkpointed import NewStore, World
 from tests.follower.said import PARTITIONS, Topic, identity
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import EVERYTHING, Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView
 from tierstate.runtime.clock import SystemClock
@@ -55,12 +56,12 @@ def in_memory() -> World:
 
 
 @pytest.fixture
-def follow(tmp_path: Path) -> Iterator[Callable[[MemoryTierTopic], Follower]]:
+def follow(tmp_path: Path) -> Iterator[Callable[..., Follower]]:
     """Yield a function that starts a follower on disk, in the test's own state folder."""
     followers: list[Follower] = []
 
-    def start(topic: MemoryTierTopic) -> Follower:
-        follower = open_view(topic, "cluster", SystemClock(), state_dir=tmp_path / "state")
+    def start(topic: MemoryTierTopic, following: Following = EVERYTHING) -> Follower:
+        follower = open_view(topic, "cluster", SystemClock(), following, state_dir=tmp_path / "state")
         followers.append(follower)
         return follower
 

@@ -22,7 +22,7 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.offsets import Position

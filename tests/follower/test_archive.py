@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.follower.archived import HOUR_MS, OWNER, Archived, crash, flips, run
-from tierstate.follower.archive_base import cut_archive
+from tierstate.follower.archive import cut_archive
 from tierstate.follower.archive_chain import archived_to, chain_of
 from tierstate.follower.archive_piece import WINDOW, Draft, encode_piece
-from tierstate.follower.archive_reader import archived_topics
-from tierstate.follower.histories import places
+from tierstate.follower.archives import archived_topics, places
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import CorruptData, HistoryBroken, InvalidRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.follower.archived import DAY_MS, Archived, run
-from tierstate.follower.archive_base import cut_archive
+from tierstate.follower.archive import cut_archive
 from tierstate.follower.archive_piece import WINDOW
 from tierstate.follower.bucket_view import NEWEST, BucketView, Moment, find_kept, open_bucket_view
 from tierstate.follower.checkpoint import checkpoint

@@ -21,7 +21,7 @@ from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.listener import CheckpointUsed, Event
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import (

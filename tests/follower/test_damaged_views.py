@@ -11,9 +11,9 @@ import pytest
 from tests.follower.said import PARTITIONS, Topic, elected, identity, log_start, partition
 from tierstate.follower.digests import digests_of
 from tierstate.follower.following import Following
+from tierstate.follower.generations import ViewFolder
 from tierstate.follower.open import open_view
 from tierstate.follower.replay import catch_up
-from tierstate.follower.resume import ViewFolder
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, ViewRebuilt
@@ -45,7 +45,7 @@ def full(said: Topic, tmp_path: Path) -> Topic:
 
 
 def files(state: Path, pattern: str) -> list[Path]:
-    folder = ViewFolder(state / "view", decode_fact).current()
+    folder = ViewFolder(state / "view", identity()).current()
     assert folder is not None
     return sorted((folder / "rocksdb").glob(pattern), key=lambda file: file.stat().st_size)
 
@@ -129,7 +129,7 @@ def test_a_view_that_lost_everything_is_rebuilt_before_anybody_can_ask_it(
 
 
 def test_a_scan_over_a_damaged_block_raises_instead_of_ending_early(full: Topic, tmp_path: Path) -> None:
-    generation = ViewFolder(tmp_path / "view", decode_fact).current()
+    generation = ViewFolder(tmp_path / "view", identity()).current()
     assert generation is not None
     flip(names(tmp_path, "*.sst"), 0.3)
     with pytest.raises(CorruptData):
@@ -148,8 +148,8 @@ OTHERS = {
 def test_a_view_of_something_else_is_rebuilt(said: Topic, tmp_path: Path, what: str) -> None:
     leader = elected(0, 1, 1)
     said.say(leader)
-    folder = ViewFolder(tmp_path / "view", decode_fact)
-    other = folder.fresh(OTHERS[what])
+    folder = ViewFolder(tmp_path / "view", OTHERS[what])
+    other = folder.fresh()
     folder.install(other)
     other.close()
     events: list[Event] = []

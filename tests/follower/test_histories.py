@@ -9,21 +9,28 @@ import pytest
 from tests.follower.archived import OWNER, Archived, CleanedTopic, key_of, run
 from tests.follower.checkpointed import World
 from tests.follower.said import PARTITIONS
+from tierstate.follower.archive_chain import verify_archive
 from tierstate.follower.archive_piece import WINDOW
-from tierstate.follower.archive_reader import archived_topics, verify_archive
-from tierstate.follower.archives import Archives
-from tierstate.follower.as_of import MIN_COMPACTION_LAG_MS
+from tierstate.follower.archives import (
+    Archives,
+    archived_topics,
+    begin_history,
+    find_parting,
+    has_parted,
+    left_behind,
+    newest_history,
+    places,
+    say_parted,
+)
+from tierstate.follower.as_of import MIN_COMPACTION_LAG_MS, check_same, parted
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
-from tierstate.follower.histories import begin_history, has_parted, left_behind, newest_history, places, say_parted
 from tierstate.follower.object_names import TierPlace
-from tierstate.follower.parting import find_parting
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
-from tierstate.follower.same_history import check_same, parted
-from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import replay_archive
+from tierstate.follower.view_identity import Shelf
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import Fenced, HistoryBroken, InvalidRequest, PositionLost, StorageUnavailable
 from tierstate.state.ids import FactId, RemoteSegmentId

@@ -206,12 +206,11 @@ def test_no_partition_is_fresh_until_the_topic_answers_again(tmp_path: Path) -> 
 
 
 def test_with_a_tail_too_a_waiting_caller_gets_the_whole_partition(
-    said: Topic, follow: Callable[[MemoryTierTopic], Follower]
+    said: Topic, follow: Callable[..., Follower]
 ) -> None:
     speak(said, MINE), speak(said, THEIRS)
-    follower = follow(said.topic)
     users = {MINE}
-    follower.keep_only(lambda number, user: user.partition in users)
+    follower = follow(said.topic, Following(keep=lambda number, user: user.partition in users))
     follower.require_fresh(NUMBER, 60)
     assert follower.partitions() == [partition(MINE)]
     users.add(THEIRS)

@@ -22,8 +22,8 @@ from tierstate.follower.following import Following
 from tierstate.follower.live_set_object import apply_table, fetch_table
 from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.open import open_view
-from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import Target, replay_topic
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import TierstateError

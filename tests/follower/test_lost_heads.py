@@ -14,9 +14,8 @@ from tests.follower.test_hosted_partitions import MINE, NUMBER, THEIRS, Hosted, 
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.fetch.recent_views import RecentViews
 from tierstate.follower.follower import Follower
-from tierstate.follower.following import Following
+from tierstate.follower.following import Following, Seed
 from tierstate.follower.open import open_view
-from tierstate.follower.rebuild import Seed
 from tierstate.follower.time_travel import replay_topic
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.schemas.codec import decode_fact

@@ -11,8 +11,7 @@ import pytest
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.envelope import unseal
-from tierstate.follower.heartbeat import KIND, Claimant, Heartbeat, OtherTopics, no_other_topics
-from tierstate.follower.keeper import Decision, keep_prefix
+from tierstate.follower.heartbeat import KIND, Claimant, Decision, Heartbeat, OtherTopics, keep_prefix, no_other_topics
 from tierstate.follower.object_names import ROOT, agents_prefix
 from tierstate.follower.prefix_claim import FORGET_S, PrefixClaim
 from tierstate.rules.prefix import FIRST_TRIAL_S, SILENCE_MS, SILENT_PERIODS

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.follower.archived import DAY_MS, HOUR_MS, Archived, crash, key_of, overwrite, run
-from tierstate.follower.archive_base import cut_archive
+from tierstate.follower.archive import cut_archive
 from tierstate.follower.archive_piece import WINDOW
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.time_travel import Replayed, Target, archived_entries, replay_archive, replay_topic

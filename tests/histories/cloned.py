@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.follower.heartbeat import Claimant
-from tierstate.follower.keeper import Decision, keep_prefix
+from tierstate.follower.heartbeat import Claimant, Decision, keep_prefix
 from tierstate.follower.object_names import ROOT, agents_prefix, kept_number
 from tierstate.follower.prefix_claim import PrefixClaim
 from tierstate.rules.prefix import SILENT_PERIODS

@@ -14,7 +14,7 @@ from random import Random
 from tests.histories.cluster import Cluster
 from tests.histories.topic import HOUR
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
-from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.observe import GroupPolicy
 from tierstate.leader.trimmer import LAST_CHECKS_S
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.offsets import Offset

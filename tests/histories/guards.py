@@ -447,7 +447,7 @@ GUARDS: dict[str, Guard] = {
     ),
     "anchor": Guard(
         "a reader that continues a view, a checkpoint or an archive reads the record that it ended with*",
-        "follower.same_history:parted",
+        "follower.as_of:parted",
         _nothing,
         None,
         (("follower.archive:parted", _nothing), ("follower.archives:parted", _nothing)),
@@ -532,7 +532,7 @@ GUARDS: dict[str, Guard] = {
     ),
     "confirmed by the spool": Guard(
         "a segment is finished only while the spool still holds it, and the leader answers for its epoch",
-        "tail.spooled_segment:SpooledSegment.confirm",
+        "tail.spool:SpooledSegment.confirm",
         _nothing,
         None,
         source="fetch",
@@ -567,14 +567,14 @@ GUARDS: dict[str, Guard] = {
     ),
     "ends behind the segment": Guard(
         "a transaction that ends behind its segment is looked for in the spool, and at the leader",
-        "tail.spooled_segment:SpooledSegment.aborted_later",
+        "tail.spool:SpooledSegment.aborted_later",
         _empty,
         1,
         source="fetch",
     ),
     "an end for each transaction": Guard(
         "no segment is copied before the end of each of its transactions is found",
-        "tail.spooled_segment:SpooledSegment.aborted_later",
+        "tail.spool:SpooledSegment.aborted_later",
         _undecided_is_committed,
         354,
         source="fetch",

@@ -15,15 +15,13 @@ from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
-from tierstate.leader.copier import CopyTools
-from tierstate.leader.custody import ClusterEvidence, Custodian
-from tierstate.leader.custody_operations import CustodyTools
+from tierstate.leader.copier import CopyTools, FormatPolicy
+from tierstate.leader.custody import ClusterEvidence, Custodian, CustodyTools
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import StatusBoard
 from tierstate.leader.term import TermContext
-from tierstate.leader.upload import FormatPolicy
 from tierstate.log.local_log import LocalLog
 from tierstate.rules.custody import CustodyPolicy
 from tierstate.rules.decide import Policy

@@ -13,16 +13,14 @@ from random import Random
 from tests.follower.archived import DAY_MS, OWNER
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.archive import archive
-from tierstate.follower.archive_chain import chain_of
-from tierstate.follower.archive_reader import read_archive
-from tierstate.follower.archives import Archives
+from tierstate.follower.archive_chain import chain_of, read_archive
+from tierstate.follower.archives import Archives, begin_history, has_parted
 from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
-from tierstate.follower.histories import begin_history, has_parted
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.operation import run
 from tierstate.schemas.codec import decode_fact

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tests.leader.world import World
-from tierstate.leader.custody import ClusterEvidence, Custodian
-from tierstate.leader.custody_operations import CustodyTools
+from tierstate.leader.custody import ClusterEvidence, Custodian, CustodyTools
 from tierstate.rules.custody import CustodyPolicy, Evidence
 from tierstate.runtime.operation import Operation
 from tierstate.schemas.codec import encode_fact

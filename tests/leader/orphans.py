@@ -6,9 +6,8 @@ from collections.abc import Collection
 
 from tests.leader.expiry import Expiry, by_size
 from tests.leader.world import Process, World
-from tierstate.leader.orphan_sweeps import OrphanSweeps
-from tierstate.leader.quarantine import Quarantine
-from tierstate.leader.sweeper import SweepTools
+from tierstate.leader.expirer import Quarantine
+from tierstate.leader.sweeper import OrphanSweeps, SweepTools
 from tierstate.leader.term import TermSession
 from tierstate.rules.sweep import UnneededObject
 from tierstate.runtime.listener import OrphansFound

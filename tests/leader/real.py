@@ -20,7 +20,7 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.leader.open import Beside, LeaderRole, Parts, open_leader
-from tierstate.leader.partition_worker import ArchivedTo, no_archive
+from tierstate.leader.partition_worker import ArchivedTo
 from tierstate.leader.schedule import Schedule
 from tierstate.log.local_log import LogDirs
 from tierstate.rules.sweep import ArchivedDeletes, no_archived_deletes
@@ -60,7 +60,7 @@ class RealTopic:
     sandbox: KafkaSandbox
     name: str
     store_folder: Path
-    archived_to: ArchivedTo = no_archive
+    archived_to: ArchivedTo = lambda tier_partition: None
     archived_deletes: ArchivedDeletes = no_archived_deletes
     tier_partitions: int = 2
 

@@ -11,8 +11,7 @@ from tierstate.follower.digests import meaning_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.leader.recover import RecoverTools, check_target, recover_all
-from tierstate.leader.recover_archive import read_history
-from tierstate.leader.recover_scan import Bucket, scan_bucket, sort_out
+from tierstate.leader.recover_scan import Bucket, read_history, scan_bucket, sort_out
 from tierstate.rules.recovery import ArchivedPartition, PartitionPlan, plan_partitions
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import Operation, run

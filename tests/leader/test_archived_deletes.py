@@ -11,8 +11,8 @@ from tierstate.app.looking.archived_deletes import ASK_AGAIN_S, ArchivedDeletes
 from tierstate.follower.archive import archive
 from tierstate.follower.object_names import TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
-from tierstate.leader.archived_deletes import deleted_in
+from tierstate.follower.view_identity import Shelf
+from tierstate.leader.recover_scan import deleted_in
 from tierstate.runtime.listener import ChoreFailed, Event
 from tierstate.runtime.operation import run
 from tierstate.schemas.codec import encode_fact

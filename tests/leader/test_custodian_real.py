@@ -11,8 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.leader.real import Job, RealTopic, eventually
 from tierstate.broker.tier_topic_setup import open_tier_topic, read_meta
-from tierstate.leader.custody import ClusterEvidence, Custodian, led_by
-from tierstate.leader.custody_operations import CustodyTools
+from tierstate.leader.custody import ClusterEvidence, Custodian, CustodyTools, led_by
 from tierstate.leader.term import TermContext
 from tierstate.rules.custody import CustodyPolicy, ending
 from tierstate.runtime.clock import SystemClock
@@ -37,9 +36,9 @@ def custodian(topic: RealTopic, job: Job, opened: ExitStack) -> Custodian:
     tier_topic = opened.enter_context(closing(open_tier_topic(topic.sandbox.client_config, topic.spec)))
     meta = read_meta(tier_topic)
     assert meta is not None
-    control, me = job.broker.control, job.leader.log.agent_id
+    control, me = job.broker.control, job.leader.context.log.agent_id
     store = DirectoryStore(topic.store_folder)
-    log = job.leader.log
+    log = job.leader.context.log
     context = TermContext(
         me, "127.0.0.1:1", tier_topic, job.view, control, log, clock, RandomIds(), store, ObjectKeys()
     )

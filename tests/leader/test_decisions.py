@@ -10,7 +10,7 @@ import pytest
 from tests.rules.test_trim import ALL, BOUNDS, LATER, SEGMENTS, build, copied
 from tests.state.conftest import NOW
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
-from tierstate.leader.group_holds import GroupHolds, GroupPolicy
+from tierstate.leader.observe import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
 from tierstate.rules.candidates import CopyCandidate, copied_offset, next_candidate
 from tierstate.rules.decide import Memory, OperationKind, Policy, decide, refusal, retention_of, standing_order

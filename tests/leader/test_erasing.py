@@ -12,7 +12,7 @@ from tests.leader.world import Process, World, nobody_reads, run_with
 from tests.operations import run_until
 from tests.sampled import sampled
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.eraser import erase
+from tierstate.leader.expirer import erase
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.term import TermSession
 from tierstate.leader.trimmer import trim_local

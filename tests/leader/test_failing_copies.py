@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.leader.world import TRIMS_ALL, World, run_with
-from tierstate.leader.backoff import MAX_BACKOFF_S, backoff
 from tierstate.leader.copier import copy_segment
+from tierstate.leader.schedule import MAX_BACKOFF_S, backoff
 from tierstate.runtime.listener import CopyFailed, SegmentCopied
 from tierstate.state.errors import CorruptData, Fenced, StorageFull, StorageUnavailable, TimedOut
 from tierstate.state.offsets import Offset

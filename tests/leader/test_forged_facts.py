@@ -13,9 +13,8 @@ from tests.leader.forger import ONLY_COPY, forged, keys_of, put_events, stolen
 from tests.leader.orphans import GRACE_S, Late
 from tests.leader.world import World
 from tierstate.app.operating.sweeping import rows_of
-from tierstate.leader.archived_deletes import deleted_in
-from tierstate.leader.expirer import remove_objects, start_delete
-from tierstate.leader.quarantine import Quarantine
+from tierstate.leader.expirer import Quarantine, remove_objects, start_delete
+from tierstate.leader.recover_scan import deleted_in
 from tierstate.leader.sweeper import SweepFindings
 from tierstate.rules.reasons import Reason
 from tierstate.rules.sweep import failed_attempt, next_sweep

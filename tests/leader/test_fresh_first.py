@@ -10,9 +10,8 @@ import pytest
 
 from tests.leader.turns import Desk
 from tests.leader.world import TRIMS_ALL, World
-from tierstate.leader.agent import ACTS_A_TURN, CATCHING_UP, Agent
+from tierstate.leader.agent import ACTS_A_TURN, CATCHING_UP, FRESH_IN_A_ROW, Agent, ReadyQueue
 from tierstate.leader.discovery import Hosted
-from tierstate.leader.ready_queue import FRESH_IN_A_ROW, ReadyQueue
 from tierstate.leader.schedule import Schedule
 from tierstate.leader.status import StatusBoard
 from tierstate.runtime.clock import ManualClock

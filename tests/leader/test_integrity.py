@@ -12,10 +12,10 @@ import pytest
 
 from tests.leader.world import Process, World
 from tests.operations import run_until
-from tierstate.leader.integrity import IntegrityHolds, holds_to_report, quoted
+from tierstate.leader.integrity import holds_to_report, quoted, report_second_values
 from tierstate.rules.trim import doubt_of
 from tierstate.runtime.listener import HoldReported
-from tierstate.runtime.operation import run
+from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import MAX_FACT_BYTES, encode_fact
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import UnknownOutcome
@@ -26,7 +26,7 @@ from tierstate.state.facts import (
     SegmentCopyFinished,
     SegmentCopyStarted,
 )
-from tierstate.state.ids import BrokerId, FactId
+from tierstate.state.ids import BrokerId, FactId, TopicIdPartition
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, Position, TimestampMs
 from tierstate.state.segment import Term
@@ -66,8 +66,8 @@ def settle(world: World, contradiction: str, *, keep: bool) -> ContradictionSett
     return fact
 
 
-def watch(process: Process) -> IntegrityHolds:
-    return IntegrityHolds(process.context, process.events.append)
+def report(process: Process, partition: TopicIdPartition, topic: str = "") -> Operation[int]:
+    return report_second_values(process.context, partition, process.events.append, topic)
 
 
 def second_value(world: World, start: int = 7) -> SecondValue:
@@ -79,7 +79,7 @@ def second_value(world: World, start: int = 7) -> SecondValue:
 
 def test_a_contradiction_stops_everything_without_a_hold(world: World, process: Process) -> None:
     contradict(world, process)
-    assert run(watch(process).steps(world.partition, world.name)) == 0
+    assert run(report(process, world.partition, world.name)) == 0
     view = world.view()
     assert (view.holds, f"{doubt_of(view)}".partition(":")[0]) == ((), "contradiction")
 
@@ -88,7 +88,7 @@ def test_a_settled_contradiction_stays_settled_for_every_agent(world: World, pro
     settle(world, contradict(world, process), keep=False)
     for each in (process, world.process(), world.process()):
         each.view.require_fresh(0, 0)
-        assert run(watch(each).steps(world.partition)) == 0
+        assert run(report(each, world.partition)) == 0
     view = world.view()
     assert (view.holds, view.contradictions, doubt_of(view)) == ((), (), None)
 
@@ -102,7 +102,7 @@ def test_another_contradiction_is_not_settled_with_it(world: World, process: Pro
 
 def test_a_second_value_becomes_one_hold_that_quotes_both(world: World, process: Process) -> None:
     write_twice(world, process)
-    assert run(watch(process).steps(world.partition, world.name)) == 1
+    assert run(report(process, world.partition, world.name)) == 1
     (hold,) = world.view().holds
     assert hold.reason.startswith("second value of ")
     assert json.loads(hold.first)["fact"] == json.loads(hold.second)["fact"] == "LogStartAdvanced"
@@ -111,7 +111,7 @@ def test_a_second_value_becomes_one_hold_that_quotes_both(world: World, process:
 
 def test_while_a_hold_stands_nothing_is_trimmed(world: World, process: Process) -> None:
     write_twice(world, process)
-    run(watch(process).steps(world.partition))
+    run(report(process, world.partition))
     assert f"{doubt_of(world.view())}".startswith("held: ")
 
 
@@ -120,7 +120,7 @@ def test_the_same_second_value_is_reported_once_however_many_agents_see_it(world
     for each in (process, world.process(), world.process()):
         each.view.require_fresh(0, 0)
         for _ in range(2):
-            run(watch(each).steps(world.partition))
+            run(report(each, world.partition))
     assert len(world.view().holds) == 1
 
 
@@ -128,9 +128,9 @@ def test_two_agents_that_look_at_the_same_moment_say_it_once(world: World, proce
     write_twice(world, process)
     other = world.process()
     other.view.require_fresh(0, 0)
-    steps = watch(process).steps(world.partition)
+    steps = report(process, world.partition)
     assert next(steps) == "append hold"
-    run(watch(other).steps(world.partition))
+    run(report(other, world.partition))
     assert list(steps) == []
     assert len(world.view().holds) == 1
 
@@ -164,11 +164,11 @@ def test_quotes_of_huge_facts_leave_a_fact_that_can_be_written(world: World, let
 
 def test_a_process_that_dies_before_its_hold_leaves_it_to_the_next(world: World, process: Process) -> None:
     write_twice(world, process)
-    assert run_until(watch(process).steps(world.partition), 0) == []
+    assert run_until(report(process, world.partition), 0) == []
     assert world.view().holds == ()
     other = world.process()
     other.view.require_fresh(0, 0)
-    assert list(watch(other).steps(world.partition)) == ["append hold"]
+    assert list(report(other, world.partition)) == ["append hold"]
     assert len(world.view().holds) == 1
 
 
@@ -184,32 +184,30 @@ def test_a_hold_of_unknown_outcome_stands_once_in_the_end(landed: bool, world: W
         world.topic.after_append = lose
     else:
         world.topic.on_append = lose
-    own = watch(process)
     if landed:
-        assert run(own.steps(world.partition)) == 1
+        assert run(report(process, world.partition)) == 1
     else:
         with pytest.raises(UnknownOutcome):
-            run(own.steps(world.partition))
-    run(own.steps(world.partition))
+            run(report(process, world.partition))
+    run(report(process, world.partition))
     assert len(world.view().holds) == 1
 
 
 def test_a_partition_without_second_values_is_left_alone(world: World, process: Process) -> None:
     count = len(world.topic.keys())
-    assert list(watch(process).steps(world.partition)) == []
+    assert list(report(process, world.partition)) == []
     assert len(world.topic.keys()) == count
     assert any(isinstance(live.fact, SegmentCopyFinished) for live in process.view.facts(world.partition))
 
 
 def test_a_second_value_that_really_landed_is_held_and_stays_released(world: World, process: Process) -> None:
     write_twice(world, process)
-    own = watch(process)
-    assert run(own.steps(world.partition)) == 1
+    assert run(report(process, world.partition)) == 1
     (hold,) = world.view().holds
     assert {json.loads(hold.first)["reason"], json.loads(hold.second)["reason"]} == {"first term", "another"}
-    assert run(own.steps(world.partition)) == 0
+    assert run(report(process, world.partition)) == 0
     assert process.view.second_values(world.partition) == []
     world.topic.append(0, key_of(hold), None)
     process.view.require_fresh(0, 0)
-    assert run(watch(process).steps(world.partition)) == 0
+    assert run(report(process, world.partition)) == 0
     assert doubt_of(world.view()) is None

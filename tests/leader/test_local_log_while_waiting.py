@@ -6,8 +6,8 @@ import pytest
 
 from tests.leader.test_agent import Loop, partition
 from tests.leader.world import World
-from tierstate.leader.backoff import backoff
 from tierstate.leader.partition_worker import LOCAL_LOG_EVERY_S, PartitionWorker
+from tierstate.leader.schedule import backoff
 from tierstate.state.errors import BrokerUnavailable, StorageUnavailable
 
 SHORTER_MS = 600_000

@@ -14,8 +14,7 @@ import pytest
 from tests.leader.world import Process, World
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.gauges import feed_gauges
-from tierstate.leader.group_holds import GroupPolicy
-from tierstate.leader.observe import AHEAD_AGE_S, CONFIG_AGE_S, GROUPS_AGE_S, PROBLEM_AGE_S, Observer
+from tierstate.leader.observe import AHEAD_AGE_S, CONFIG_AGE_S, GROUPS_AGE_S, PROBLEM_AGE_S, GroupPolicy, Observer
 from tierstate.runtime.metrics import Metrics
 from tierstate.runtime.operation import run
 from tierstate.state.errors import AccessDenied, Fenced, StorageFull, Unavailable, UnknownTopic

@@ -11,8 +11,8 @@ from tests.leader.expiry import Expiry, by_size, check_expiry, say_hold, say_ord
 from tests.leader.orphans import GRACE_S, KEYS, Late
 from tests.leader.world import Process, World
 from tierstate.leader.gauges import feed_gauges
-from tierstate.leader.orphan_sweeps import AGAIN_S, LOOK_EVERY_S, until_turn
 from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.leader.sweeper import AGAIN_S, LOOK_EVERY_S, until_turn
 from tierstate.rules.missing import missing_objects
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import OperationFailed, OrphansFound, TermStarted

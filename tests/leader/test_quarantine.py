@@ -12,8 +12,7 @@ from tests.leader.orphans import Late
 from tests.leader.world import World
 from tests.operations import run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.expirer import remove_objects, start_delete
-from tierstate.leader.quarantine import Quarantine
+from tierstate.leader.expirer import Quarantine, remove_objects, start_delete
 from tierstate.leader.recover_scan import scan_bucket
 from tierstate.leader.term import TermSession
 from tierstate.rules.expire import StartDelete

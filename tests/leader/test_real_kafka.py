@@ -68,7 +68,7 @@ def test_an_operator_who_deletes_records_inside_a_segment_stops_no_copy(topic: R
     topic.append(4_000)
     bases = topic.bases()
     with topic.agent() as job:
-        job.broker.control.delete_records_on(job.leader.log.agent_id, topic.name, 0, Offset(bases[1] + 50))
+        job.broker.control.delete_records_on(job.leader.context.log.agent_id, topic.name, 0, Offset(bases[1] + 50))
         checkpoint = topic.sandbox.brokers[0].log_dir / f"{topic.name}-0" / "leader-epoch-checkpoint"
         eventually(lambda: checkpoint.read_text().split("\n")[2] == f"0 {bases[1] + 50}")
         job.run_once()

@@ -12,7 +12,7 @@ from tests.leader.world import FaultyTopic, World
 from tests.operations import run_until
 from tierstate.follower.heartbeat import sign
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.recover_archive import continued
+from tierstate.leader.recover_scan import continued
 from tierstate.rules.recovery import Verdict
 from tierstate.rules.trim import cut_elsewhere
 from tierstate.runtime.id_source import CountingIds

@@ -12,8 +12,7 @@ from tests.leader.world import Process, World
 from tests.twins.memory_broker import MemoryBroker
 from tierstate.broker.control import OpenTransaction
 from tierstate.leader.partition_worker import PartitionWorker
-from tierstate.leader.stable_offset_pin import ASK_EVERY_S, NAMED_AFTER_S
-from tierstate.leader.status import PinnedBy
+from tierstate.leader.status import ASK_EVERY_S, NAMED_AFTER_S, PinnedBy
 from tierstate.rules.reasons import Reason
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierstateError
 from tierstate.state.ids import BrokerId

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from tests.leader.world import Process, World
-from tierstate.leader.backoff import MAX_BACKOFF_S
 from tierstate.leader.gauges import feed_gauges
 from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.leader.schedule import MAX_BACKOFF_S
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import CopyFailed
 from tierstate.runtime.metrics import Metrics

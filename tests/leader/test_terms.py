@@ -124,8 +124,9 @@ def test_a_lineage_that_no_fact_can_name_has_a_reason_of_its_own(world: World) -
         world.partition, world.name, LeaderEpoch(19_999), FactId.of(b"f" * 16), BrokerId(1), "b1:1",
         lineage, Offset(0), world.clock.now_ms(),
     )  # fmt: skip
+    context = world.process().context
     with pytest.raises(LineageTooLong) as error:
-        append_leader(world.process().context, elected)
+        append_leader(context.topic, context.view, context.clock, elected)
     assert why_failed(error.value).kind is Reason.LINEAGE_TOO_LONG
     assert error.value.facts["epochs"] == 20_000
     assert world.topic.appends == 0

@@ -11,9 +11,8 @@ import pytest
 from tests.leader.expiry import Expiry
 from tests.leader.world import TRIMS_ALL, Process, World, nobody_reads, object_keys, run_with
 from tests.rules.test_trim import copied
-from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.object_proof import ObjectProof
-from tierstate.leader.observe import DRIFT_AGE_S
+from tierstate.leader.observe import DRIFT_AGE_S, GroupPolicy
 from tierstate.leader.trimmer import given_up, let_go, still_replaced, trim_local
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import LocalTrimmed, TrimRefused

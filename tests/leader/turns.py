@@ -9,9 +9,8 @@ from tests.leader.expiry import say, say_order
 from tests.leader.world import Process, World
 from tests.operations import run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.group_holds import GroupPolicy
-from tierstate.leader.observe import Observer
-from tierstate.leader.partition_worker import PartitionWorker, WorkerTools, no_archive
+from tierstate.leader.observe import GroupPolicy, Observer
+from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.term import TermSession
 from tierstate.rules.decide import Policy
 from tierstate.rules.observed import Observed
@@ -49,7 +48,7 @@ class Desk:
     """A worker without any grace, and the list of its operations."""
 
     process: Process
-    archived_to: Callable[[int], Position | None] = no_archive
+    archived_to: Callable[[int], Position | None] = lambda tier_partition: None
     observed: Callable[[Observed], Observed] = lambda seen: seen
     acts: list[str] = field(default_factory=list)
 

@@ -20,16 +20,14 @@ from tierstate.broker.tier_reader import TierReader
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.follower.replay import catch_up
-from tierstate.leader.copier import CopyTools, copy_segment
-from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.copier import CopyTools, FormatPolicy, copy_segment
 from tierstate.leader.lost_facts import LostFactsWatch
 from tierstate.leader.object_proof import ObjectProof
-from tierstate.leader.observe import Observer
-from tierstate.leader.orphan_sweeps import OrphanSweeps
+from tierstate.leader.observe import GroupPolicy, Observer
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import PartitionStatus, StatusBoard
+from tierstate.leader.sweeper import OrphanSweeps
 from tierstate.leader.term import TermContext, TermSession, begin_term
-from tierstate.leader.upload import FormatPolicy
 from tierstate.log.batch import HEADER_BYTES, BatchHeader, iter_batches
 from tierstate.log.local_log import LogDirs
 from tierstate.rules.candidates import CopyCandidate, next_candidate

@@ -33,8 +33,8 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.following import EVERYTHING, Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
-from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import archived_entries
+from tierstate.follower.view_identity import Shelf
 from tierstate.leader.open import Beside, LeaderRole, Parts, open_leader
 from tierstate.leader.schedule import Schedule
 from tierstate.log.local_log import LogDirs

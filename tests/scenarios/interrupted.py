@@ -244,7 +244,7 @@ def _abandon(story: Story, partitions: int) -> None:
     before = Frozen(story.when.agent(0).job)
     for partition in range(partitions):
         place = story.eyes.place(story.topic("swept"), partition)
-        before.until(place, story.topic("swept").name, ("upload.py", "put manifest"), 2)
+        before.until(place, story.topic("swept").name, ("copier.py", "put manifest"), 2)
     story.when.agent_dies(0)
 
 

@@ -14,7 +14,7 @@ import tierstate.leader
 Point = tuple[str, str]
 """File of `leader/` and the name of a step."""
 
-NOT_A_LEADERS = {"custody_operations.py", "recover.py"}
+NOT_A_LEADERS = {"custody.py", "recover.py"}
 """Operations of the custodian, and of the recovery by an admin."""
 ELSEWHERE = {
     ("sweeper.py", "abort upload"): "tests/leader/test_orphan_uploads.py: a folder has no uploads of several parts",
@@ -47,9 +47,9 @@ COPIED = [
         for nth in (1, 2)
         for file, step in (
             ("copier.py", "append copy-started"),
-            ("upload.py", "put log"),
-            ("upload.py", "put indexes"),
-            ("upload.py", "put manifest"),
+            ("copier.py", "put log"),
+            ("copier.py", "put indexes"),
+            ("copier.py", "put manifest"),
             ("copier.py", "append copy-finished"),
         )
     ),
@@ -70,7 +70,7 @@ EXPIRED = [
             ("expirer.py", "append delete-started"),
             ("expirer.py", "delete objects"),
             ("expirer.py", "append delete-finished"),
-            ("eraser.py", "append tombstone"),
+            ("expirer.py", "append tombstone"),
         )
     ),
 ]

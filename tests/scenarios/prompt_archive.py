@@ -8,7 +8,7 @@ from tierstate.app.looking.archived_deletes import ArchivedDeletes
 from tierstate.broker.tier_topic import TierTopic
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import Clock
 from tierstate.runtime.listener import Event
 from tierstate.runtime.operation import run

@@ -27,8 +27,7 @@ from confluent_kafka.admin import (
 from tests.leader.real import RECORD, Job, RealTopic, eventually
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus
-from tierstate.leader.term import TermSession, begin_term
-from tierstate.leader.termless import say
+from tierstate.leader.term import TermSession, begin_term, say
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.operation import run
 from tierstate.runtime.settings import Settings

@@ -11,8 +11,7 @@ from typing import Any
 
 from tests.leader.real import Job, RealTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec
-from tierstate.leader.custody import ClusterEvidence, Custodian, led_by
-from tierstate.leader.custody_operations import CustodyTools
+from tierstate.leader.custody import ClusterEvidence, Custodian, CustodyTools, led_by
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus
 from tierstate.rules.custody import CustodyPolicy

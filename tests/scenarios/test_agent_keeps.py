@@ -27,8 +27,8 @@ from tierstate.follower.digests import live_set_digest
 from tierstate.follower.live_set_object import apply_table, fetch_table
 from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import Target, replay_topic
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import decode_fact

@@ -31,8 +31,8 @@ from tierstate.follower.checkpoint import CheckpointSeed
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
-from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import Target, archived_entries, replay_archive
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.listener import (
     CopyFailed,

@@ -19,7 +19,7 @@ from tierstate.broker.open import open_broker
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.open import open_store

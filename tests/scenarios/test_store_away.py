@@ -16,7 +16,7 @@ from tests.scenarios.story_agents import StoryAgent
 from tests.servers.needs import needs
 from tests.servers.store_programs import VERSITYGW
 from tests.servers.store_server import versitygw
-from tierstate.leader.backoff import MAX_BACKOFF_S
+from tierstate.leader.schedule import MAX_BACKOFF_S
 from tierstate.rules.reasons import Reason
 from tierstate.state.errors import StorageUnavailable
 from tierstate.storage.directory import DirectoryStore

@@ -8,7 +8,7 @@ import pytest
 
 from tests.scenarios.outages import HOUR_S, PassingClock, RefusingStore, gauge, hours_pass
 from tests.scenarios.story import Effect, Story, observes
-from tierstate.leader.backoff import MAX_BACKOFF_S
+from tierstate.leader.schedule import MAX_BACKOFF_S
 from tierstate.rules.reasons import Reason
 from tierstate.state.errors import AccessDenied, TierstateError
 from tierstate.state.facts import OrderKind

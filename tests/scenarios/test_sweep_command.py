@@ -12,9 +12,9 @@ from tests.scenarios.house import House, eventually, run
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.story_kafka import ClusterAdmin
 from tierstate.follower.archive import archive
-from tierstate.follower.histories import begin_history
+from tierstate.follower.archives import begin_history
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime import operation
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox

@@ -15,11 +15,11 @@ from tierstate.broker.open import open_broker
 from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.follower.archive import archive
+from tierstate.follower.archives import places
 from tierstate.follower.digests import live_set_digest
-from tierstate.follower.histories import places
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import Target, replay_archive
+from tierstate.follower.view_identity import Shelf
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import decode_fact, encode_fact

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.leader.orphans import GRACE_S, KEYS, Late
 from tests.leader.world import World
-from tierstate.leader.orphan_sweeps import OrphanSweeps
+from tierstate.leader.sweeper import OrphanSweeps
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.ids import RemoteSegmentId, TopicId
 from tierstate.state.object_keys import ObjectKind, object_key
