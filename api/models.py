@@ -95,7 +95,7 @@ class Partition(BaseModel):
         description="Which facts the agent knows to be lost, and the command that adds them."
     )
     cut_elsewhere: str | None = Field(
-        description="Offsets that were deleted at the broker alone, and the command that extends it here."
+        description="Deletions on the broker only, and the command that extends them; null for an archive."
     )
     lost_branch: str | None = Field(description="What was copied of a log that an election gave up since.")
     kept: list[str] = Field(description="Segments whose objects a person keeps.")

@@ -10,8 +10,15 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from ..app.looking.overview import addresses_of, facts_lost, overview, worst_first
-from ..app.looking.partition_facts import accepted_in_words, ask_agent, kept_in_words, lost_branch, orders_in_words
+from ..app.looking.overview import addresses_of, overview, status_of, worst_first
+from ..app.looking.partition_facts import (
+    accepted_in_words,
+    ask_agent,
+    is_archive,
+    kept_in_words,
+    lost_branch,
+    orders_in_words,
+)
 from ..app.looking.remote_records import record_count, segments_as_json
 from ..app.operating.plans import user_of_plan
 from ..broker.acls import ADDED_BY
@@ -79,8 +86,8 @@ async def describe_partition(
     def made(look: Look) -> models.Partition:
         described = known(service.reader, topic, partition)
         view = service.reader.view(topic, partition)
-        bounds, lost = service.reader.bounds(topic, partition), _lost(service, topic, view)
-        return _partition(described, view, bounds, lost, service.restricted(caller))
+        bounds, status = service.reader.bounds(topic, partition), _status(service, topic, view)
+        return _partition(described, view, bounds, status, service.restricted(caller))
 
     return await answer(service, made)
 
@@ -199,17 +206,19 @@ def _topic(
     for number in range(described.partitions) if only is None else sorted(set(only)):
         known(look, name, number)
         view = look.view(name, number)
-        lost = _lost(service, name, view)
+        status = _status(service, name, view)
         try:
-            partitions.append(_partition(described, view, look.bounds(name, number), lost, user))
+            partitions.append(_partition(described, view, look.bounds(name, number), status, user))
         except Unavailable as error:  # one partition without a leader must not hide the others
-            partitions.append(_partition(described, view, None, lost, user, error.message))
+            partitions.append(_partition(described, view, None, status, user, error.message))
     return models.Topic(topic=name, topic_id=described.topic_id, partitions=partitions)
 
 
-def _lost(service: FetchService, topic: str, view: PartitionView) -> str | None:
+def _status(service: FetchService, topic: str, view: PartitionView) -> Mapping[str, Any]:
+    """Return the agent's status of the partition as far as it is known; empty if it is not."""
     service.boards.renew(addresses_of([view]))
-    return facts_lost(topic, view, service.boards.known())
+    status = status_of(topic, view, service.boards.known())
+    return status if isinstance(status, Mapping) else {}
 
 
 def _shown(
@@ -232,13 +241,15 @@ def _partition(
     topic: LogicalTopic,
     view: PartitionView,
     bounds: LogicalBounds | None,
-    lost: str | None,
+    status: Mapping[str, Any],
     user: str | None,
     unavailable: str | None = None,
 ) -> models.Partition:
     highest = view.coverage.owned[-1].offsets.end if view.coverage.owned else None
     start = bounds.start(topic.name, view.partition.partition) if bounds else view.log_start
     copied_to = view.coverage.prefix_end(start if start is not None else 0)
+    local_start = bounds.local_start if bounds else None
+    lost, archive = status.get("facts_lost"), is_archive(status)
     overlap = None
     gaps: list[OffsetRange] = []
     if bounds is not None and start is not None:
@@ -251,7 +262,7 @@ def _partition(
         topic_id=topic.topic_id,
         partition=view.partition.partition,
         log_start_offset=start,
-        local_log_start_offset=bounds.local_start if bounds else None,
+        local_log_start_offset=local_start,
         highest_remote_offset=highest,
         last_stable_offset=bounds.last_stable_offset if bounds else None,
         high_watermark=bounds.high_watermark if bounds else None,
@@ -265,13 +276,13 @@ def _partition(
         accepted_gaps=list(accepted_in_words(view)),
         gaps=[models.Offsets(start=gap.start, end=gap.end) for gap in gaps],
         term=str(view.term) if view.term else None,
-        orders=list(orders_in_words(view, bounds.local_start if bounds else None)),
+        orders=list(orders_in_words(view, local_start)),
         degraded=list(view.degraded),
         holds=[hold.reason for hold in view.holds],
         contradictions=list(view.contradictions),
         lineage_unknown=view.lineage_unknown,
         facts_lost=lost,
-        cut_elsewhere=None if lost else cut_elsewhere(view, topic.name, bounds.local_start if bounds else None),
+        cut_elsewhere=None if lost or archive else cut_elsewhere(view, topic.name, local_start),
         lost_branch=lost_branch(view),
         kept=list(kept_in_words(view)),
         leases=[

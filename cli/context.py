@@ -92,7 +92,9 @@ class Context:
         """
         from threading import Timer
 
-        if self.settings.view.source == "bucket":
+        from ..app.opening.bucket_connection import BucketConnection
+
+        if isinstance(connection, BucketConnection):
             return
         servers = connection.settings.kafka["bootstrap.servers"]
         note = f"Kafka at {servers} does not answer yet; Ctrl-C or --timeout ends this"

@@ -41,6 +41,7 @@ from .batch_order import BatchOrder, Misplaced
 from .locate import locate_batch, unproven
 from .piece import StoredBatches
 from .prefetch import Following, Prefetch
+from .proven_log import is_right
 from .window_batches import (
     BASE,
     BATCH_PREFIX,
@@ -230,7 +231,8 @@ class RemoteTier:
         those copied is used only if `unproven` finds one of its batches wrong by itself.
 
         At the first damage the objects are read once more, past all caches: a store or a cache may have returned wrong
-        bytes once. Objects of Aiven's plugin have no checksums: the first read compares the CRCs of their batches.
+        bytes once. If the second read is right, the cache forgets the segment.
+        Objects of Aiven's plugin have no checksums: the first read compares the CRCs of their batches.
         """
         with suppress(CorruptData):
             read = _Read(segment, self.open(segment), offsets)
@@ -241,6 +243,9 @@ class RemoteTier:
         try:
             try:
                 taken = self._taken(read, max_bytes, None)
+                log = read.reader.log.key
+                if taken[0] is None or is_right(taken[0].data, log):
+                    self.cache.forget(log, read.reader.chunks_of(0, read.reader.plain_bytes))
             except OtherBytes as error:
                 read = replace(read, reader=unproven(read.reader, error, segment))
                 taken = self._taken(read, max_bytes, None)

@@ -30,6 +30,7 @@ from tierstate.runtime.settings_load import load_settings
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 KUBERNETES_PAGE = ROOT / "docs" / "kubernetes.md"
 PRODUCTION = ROOT / "deploy" / "production.toml"
+ROTATION = ROOT / "docs" / "rotation.md"
 MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
 PROCESSES = ["agent", "agent-fetch", "gateway", "proxy", "init", "table"]
 SERVING = ["agent", "agent-fetch", "gateway", "proxy", "table"]
@@ -103,6 +104,27 @@ def test_no_secret_stands_in_the_settings_and_none_is_shown() -> None:
     settings = load_settings(PRODUCTION, (), SECRETS)
     assert settings.is_masked("kafka.sasl.password")
     assert not re.search(r"^[^#]*(password|secret)\S* = \"", PRODUCTION.read_text(), re.MULTILINE)
+
+
+def test_every_secret_has_a_line_by_file_that_is_read_again_without_a_restart(tmp_path: Path) -> None:
+    """The same lines stand in docs/rotation.md, which `tests/scenarios/test_rotation.py` follows."""
+    lines = re.findall(r'^# ((\S+) = \{ file = "(\S+)" \})$', PRODUCTION.read_text(), re.MULTILINE)
+    text, files = PRODUCTION.read_text(), [path for _, _, path in lines]
+    for line, key, _ in lines:
+        assert line in ROTATION.read_text()
+        text = re.sub(rf"^{re.escape(key)} = \{{ env = .*\n", "", text, flags=re.MULTILINE).replace(f"# {line}", line)
+    for path in files:
+        (tmp_path / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path[1:]).write_text(f"first of {path}\n")
+    config = tmp_path / "tierstate.toml"
+    config.write_text(text.replace('"/etc/tierstate/secrets', f'"{tmp_path}/etc/tierstate/secrets'))
+    settings = load_settings(config, (), {"KAFKA_USERNAME": "agent"})
+    assert sorted(settings.live) == ["kafka.sasl.password", "store.access_key_id", "store.secret_access_key"]
+    assert all(settings.is_masked(key) for key in settings.live)
+    assert sorted(each.now() for each in settings.live.values()) == sorted(f"first of {path}" for path in files)
+    for path in files:
+        (tmp_path / path[1:]).write_text(f"the next of {path}\n")
+    assert sorted(each.now() for each in settings.live.values()) == sorted(f"the next of {path}" for path in files)
 
 
 # --- Kubernetes ------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def overview(
     without a fact but with segments in the bucket. ``never``: partitions that are to be tiered and have no term; unless
     their facts are lost, nothing of them was ever copied.
     """
-    statuses = [_status(topic, view, boards) for view in views]
+    statuses = [status_of(topic, view, boards) for view in views]
     answered = [(view, status) for view, status in zip(views, statuses, strict=True) if isinstance(status, Mapping)]
     troubles = [
         _troubles(view, status)
@@ -101,12 +101,6 @@ def overview(
     )
 
 
-def facts_lost(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> str | None:
-    """Return the agent's sentence on lost facts of the partition and the command that adds them, or None."""
-    status = _status(topic, view, boards)
-    return status.get("facts_lost") if isinstance(status, Mapping) else None
-
-
 def worst_first(overviews: Collection[TopicOverview]) -> list[TopicOverview]:
     """Sort by partitions with problems, then topics with open orders, then by bytes to copy; the most come first."""
     return sorted(
@@ -115,7 +109,7 @@ def worst_first(overviews: Collection[TopicOverview]) -> list[TopicOverview]:
     )
 
 
-def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> Mapping[str, Any] | str | None:
+def status_of(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> Mapping[str, Any] | str | None:
     """Return the partition's status; `SILENT`; or None if no agent was queried or its broker no longer leads it.
 
     For a partition without a term, the agent that leads it but cannot begin a term may be any of the agents.

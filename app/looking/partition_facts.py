@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ NO_AGENT = "none: Kafka tiers this topic itself"
 TOOL = "kafka-transactions.sh"
 OF_GATEWAY = (
     "topic partition topic_id log_start_offset local_log_start_offset high_watermark last_stable_offset term "
-    "highest_remote_offset remote_segments remote_bytes remote_records lineage_unknown cut_elsewhere lost_branch"
+    "highest_remote_offset remote_segments remote_bytes remote_records lineage_unknown lost_branch"
 ).split()
 LISTS_OF_GATEWAY = ("accepted_gaps", "orders", "degraded", "holds", "contradictions", "kept")
 """Fields of `PartitionFacts` that a gateway's answer has under the same names."""
@@ -139,7 +139,6 @@ def look_at(
     agent = _no_agent_yet(view, leader) or ask_agent(view, topic)
     status = agent if isinstance(agent, dict) else {}
     lost = status.get("facts_lost") if lost is None else lost
-    archives = status.get("not_trimmed_reason") == Reason.TRIM_DISABLED.value
     start = view.log_start if bounds is None else log_start(view, bounds) if view.log_start is None else view.log_start
     local_start = bounds.local_start if bounds else None
     gaps: list[OffsetRange] = []
@@ -166,8 +165,7 @@ def look_at(
         lineage_unknown=view.lineage_unknown,
         unconfirmed=_unconfirmed(view, bounds),
         agent=agent,
-        # an archive trims nothing, so Kafka's retention cuts the local tier all the time
-        cut_elsewhere=None if lost or archives else cut_elsewhere(view, topic, local_start),
+        cut_elsewhere=None if lost or is_archive(agent) else cut_elsewhere(view, topic, local_start),
         untiered=None if untiered is None else untiered.text,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
@@ -176,6 +174,11 @@ def look_at(
         accepted_gaps=accepted_in_words(view),
         kept=kept_in_words(view),
     )
+
+
+def is_archive(agent: Mapping[str, Any] | str | None) -> bool:
+    """Return whether the agent trims nothing. Kafka's retention then cuts the local tier all the time."""
+    return isinstance(agent, Mapping) and agent.get("not_trimmed_reason") == Reason.TRIM_DISABLED.value
 
 
 def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
@@ -336,6 +339,7 @@ def _of_answer(answer: dict[str, Any], agent: dict[str, Any] | str | None, boots
         gaps=tuple(OffsetRange(Offset(gap["start"]), Offset(gap["end"])) for gap in answer["gaps"]),
         unconfirmed=None,
         agent=agent,
+        cut_elsewhere=None if is_archive(agent) else answer["cut_elsewhere"],  # a gateway may not have asked it yet
         end_transaction=end_transaction(agent, answer["topic"], answer["partition"], bootstrap),
         lost=answer["facts_lost"],
     )

@@ -42,7 +42,8 @@ def find_partitions(broker: TopicDirectory, topic: str, partition: int | None) -
 
 def find_partition(broker: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:
     """Return the only result of `find_partitions`. Raises UnknownTopic."""
-    [place] = find_partitions(broker, topic, partition) or ()
+    (place,) = find_partitions(broker, topic, partition) or [None]
+    assert place is not None  # it is None only without a partition
     return place
 
 

@@ -130,6 +130,13 @@ class ChunkCache:
         self._load(source, chunks, mine, stop, ahead=True)
         return size
 
+    def forget(self, key: str, chunks: Iterable[Chunk]) -> None:
+        """Drop the chunks from disk and memory, because the store has other bytes."""
+        for chunk in chunks:
+            if self.disk is not None:
+                self.disk.drop(key, chunk.id, chunk.stored_size)
+            self._forget((key, chunk.id))
+
     def knows(self, key: str, chunk_id: int) -> bool:
         """Return whether the chunk is in memory or being loaded."""
         with self._lock:
@@ -246,12 +253,20 @@ class ChunkCache:
                 self._unused[name] = len(data)
                 self._unused_held += len(data)
             while self._held > self.max_bytes and len(self._chunks) > 1:
-                oldest, dropped = self._chunks.popitem(last=False)
-                self._held -= len(dropped)
-                self._unused_held -= self._unused.pop(oldest, 0)
-                self._evictions += 1
+                self._drop(next(iter(self._chunks)))
             del self._loading[name]
         claims.pop(name).set_result(data)
+
+    def _forget(self, name: Name) -> None:
+        with self._lock:
+            if name in self._chunks:
+                self._drop(name)
+
+    def _drop(self, name: Name) -> None:
+        """Drop a chunk from memory. The caller holds the lock."""
+        self._held -= len(self._chunks.pop(name))
+        self._unused_held -= self._unused.pop(name, 0)
+        self._evictions += 1
 
     def _give_up(self, claims: _Claims, error: Exception | None) -> None:
         with self._lock:

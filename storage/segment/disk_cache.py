@@ -155,6 +155,10 @@ class DiskCache:
         """Delete the file of a chunk and count it as damaged."""
         with self._lock:
             self._damaged += 1
+        self.drop(key, chunk_id, stored_size)
+
+    def drop(self, key: str, chunk_id: int, stored_size: int) -> None:
+        """Delete the file of a chunk, if there is one."""
         self._drop(_name(key, chunk_id, stored_size))
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tests.api.many_topics import ManyTopics
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
+from tierstate.app.looking.partition_facts import facts_by_gateway
 from tierstate.fetch.piece import LogicalBounds
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
@@ -53,6 +56,31 @@ def test_a_partition_with_lost_facts_shows_the_command_that_adds_them_and_none_t
     service.boards.known = lambda: {"agent:1": {("t", 0): {"facts_lost": lost}}}  # type: ignore[method-assign]
     answer = asgi_call(create_app(service))(PARTITION).json()
     assert (answer["facts_lost"], answer["cut_elsewhere"]) == (lost, None)
+
+
+def test_only_a_log_that_is_no_archive_shows_what_the_broker_cut(log: Log) -> None:
+    """Kafka's retention cuts the log of an archive all the time, and no person is to extend that to the archive."""
+    log.local.local_start = log.folder.bases[-1]
+    service = FetchService(log.reader, Gateway(), SystemClock())
+    call, leader = asgi_call(create_app(service)), log.reader.view("t", 0).leader
+    assert leader is not None
+    shown = []
+    for reason in ("trim-delay", "trim-disabled"):
+        board = {("t", 0): {"not_trimmed_reason": reason}}
+        service.boards.known = lambda board=board: {leader.management_address: board}  # type: ignore[method-assign, misc]
+        shown.append(call(PARTITION).json()["cut_elsewhere"])
+        assert call("/v1/topics/t").json()["partitions"][0]["cut_elsewhere"] == shown[-1]
+    assert shown[0].startswith(f"the broker begins at {log.folder.bases[-1]}")
+    assert shown[1] is None
+    service.boards.known = dict  # type: ignore[method-assign]
+    listed = call("/v1/topics/t").json()["partitions"]
+    assert listed[0]["cut_elsewhere"] == shown[0], "the gateway has not asked the agent yet"
+    for reason in ("trim-delay", "trim-disabled"):
+        answer = {"silent": False, "broker_id": 1, "status": {"not_trimmed_reason": reason}}
+        client: Any = SimpleNamespace(described=lambda topic: listed, agent=lambda *place, answer=answer: answer)
+        [facts] = facts_by_gateway(client, "t", None, "HOST:PORT")
+        assert facts.cut_elsewhere == (None if reason == "trim-disabled" else shown[0])
+    service.close()
 
 
 def test_a_partition_shows_both_tiers(call: Call, log: Log) -> None:

@@ -27,6 +27,8 @@ from tierstate.api.service import FetchService
 from tierstate.app.opening.split_reads import SplitReads
 from tierstate.cli import dump_log as dump
 from tierstate.cli.digest import _count
+from tierstate.cli.parameter_types import TopicArgument
+from tierstate.cli.reading import TopicReads
 from tierstate.consumer.assigned_partition import AssignedPartition, Failed
 from tierstate.consumer.consumer_config import Mode
 from tierstate.consumer.reads import Read
@@ -287,7 +289,8 @@ def table(segments: Segments, extent: Extent) -> Iterator[Row]:
 def digest(segments: Segments, extent: Extent) -> Iterator[Row]:
     """Yield one row that stands for all: the digest."""
     with segments.reader() as reader:
-        whole, _ = _count(reader, TOPIC, 0, extent, segments.form.isolation, [])
+        reads = TopicReads(reader, TopicArgument(TOPIC, 0), segments.form.isolation)
+        whole, _ = _count(reads, 0, extent, [])
         yield whole.records, 0, None, whole.digest.encode()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tierstate.state.routing import Isolation
 from tierstate.state.segment import Compression
 from tierstate.storage.object_store import MIB
 from tierstate.storage.segment.cache import ChunkCache
+from tierstate.storage.segment.disk_cache import open_disk_cache
 
 Make = Callable[..., Golden]
 LEVEL = Isolation.READ_UNCOMMITTED
@@ -83,6 +85,26 @@ def test_an_object_that_stays_wrong_is_read_at_most_four_times_and_called_damage
 def decoded(piece: RemotePiece) -> None:
     """Check each batch, like every reader that decodes."""
     assert list(iter_batches(piece.data, source="piece"))
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_after_a_second_read_that_was_right_no_cache_has_the_wrong_bytes(
+    golden_log: Make, tmp_path: Path, where: str
+) -> None:
+    golden = golden_log("none", compression=Compression.NONE, foreign=True, older=True)
+    segment, store = golden.segments[0], WrongAtFirst(golden.tiers.store, ".log", 70, times=1)
+    right = bytes(golden.remote.read(segment, segment.offsets, MIB, LEVEL).data)
+    disk = open_disk_cache(tmp_path / "cache", 100 * MIB) if where == "disk" else None
+    made: Any = store
+    remote = RemoteTier(made, ChunkCache(MIB, disk), SystemClock())
+    for _ in range(2):  # the second one fills the cache
+        assert bytes(remote.read(segment, segment.offsets, MIB, LEVEL).data) == right
+    before = store.reads
+    if where == "disk":
+        remote = RemoteTier(made, ChunkCache(MIB, disk), SystemClock())
+    assert bytes(remote.read(segment, segment.offsets, MIB, LEVEL).data) == right
+    assert store.reads == before
+    remote.close()
 
 
 @pytest.mark.parametrize("times", [1, 1_000])

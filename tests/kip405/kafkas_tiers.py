@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +21,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tierstate.app.opening.kip405_connection import Kip405Connection
 from tierstate.cli.main import run
 from tierstate.kip405.records import SegmentRecord, SegmentUpdate, decode_record
-from tierstate.kip405.topic import TOPIC
+from tierstate.kip405.topic import TOPIC, metadata_partition_of
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.sandbox.properties import kafkas_own_tiers
+from tierstate.state.ids import RemoteSegmentId
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.state.offsets import TimestampMs
 from tierstate.state.routing import Isolation
@@ -37,6 +38,8 @@ from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log
 SEGMENT_BYTES = 20_000
 CHUNK_BYTES = 8_192
 PATIENCE_S = 60.0
+NO_CUSTOM_METADATA = b"\x00\x01\x00"
+"""The end of an update to COPY_SEGMENT_FINISHED: null, the state, no tagged fields."""
 OFFLOADED = {"remote.storage.enable": "true", "local.retention.bytes": "1", "retention.ms": "-1"}
 
 
@@ -52,6 +55,9 @@ class KafkasTiers:
     """The name of the setting: Kafka 4 refuses small ``segment.bytes``."""
     expected: dict[Isolation, Any] = field(default_factory=dict)
     """Digests by Kafka's consumer, from before the brokers' own copies were removed."""
+
+    published: dict[RemoteSegmentId, str] = field(default_factory=dict)
+    """Base keys of the segments that were published, below the prefix of that time."""
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({**self.kafka.client_config})
@@ -69,11 +75,11 @@ class KafkasTiers:
     def files(self) -> Path:
         return files_of(self.folder)
 
-    def use(self, prefix: str = "", compression: Compression = Compression.NONE) -> None:
-        """Publish with this prefix and compression from now on, and read by this prefix."""
+    def use(self, prefix: str = "", compression: Compression = Compression.NONE, *older: str) -> None:
+        """Publish with this prefix and compression from now on, and read by this prefix and the ``older`` ones."""
         self.prefix, self.compression = prefix, compression
         text = self.settings_file.read_text().partition("[kip405]")[0]
-        self.settings_file.write_text(f"{text}[kip405]\nkey_prefixes = {json.dumps([prefix])}\n")
+        self.settings_file.write_text(f"{text}[kip405]\nkey_prefixes = {json.dumps([prefix, *older])}\n")
 
     def topic(self, name: str, partitions: int = 1, segment_bytes: int = SEGMENT_BYTES, **config: str) -> str:
         """Create a topic that Kafka tiers, with small segments. Return its name."""
@@ -117,12 +123,29 @@ class KafkasTiers:
         self.publish(topic)
         return self.local_start(topic, partition)
 
-    def publish(self, topic: str) -> None:
-        """Publish every finished segment of the topic that the bucket lacks."""
-        for record in self.finished(topic):
-            key = self.base_key(record)
+    def publish(self, topic: str, first: int | None = None) -> None:
+        """Publish every finished segment of the topic that the bucket lacks, or only of the ``first`` so many."""
+        for record in self.finished(topic)[:first]:
+            key = self.published[record.segment_id] = self.base_key(record)
             if not (self.bucket / object_key(key, ObjectKind.MANIFEST)).exists():
                 self._put(record, key)
+
+    def name_keys(self, segments: Collection[SegmentRecord]) -> None:
+        """Append, for each segment, the update with the custom metadata by which the plugin names prefix and key."""
+        producer = Producer({**self.kafka.client_config, "linger.ms": 0})
+        segment_ids = {each.segment_id for each in segments}
+        partitions = len(self.admin.list_topics(TOPIC, 20).topics[TOPIC].partitions)
+        for value in list(values_of(self.kafka, TOPIC)):
+            record = decode_record(value)
+            if not isinstance(record, SegmentUpdate) or record.segment_id not in segment_ids or record.custom:
+                continue
+            assert value.endswith(NO_CUSTOM_METADATA)
+            key = self.published[record.segment_id]
+            prefix, found, rest = key.partition(f"{record.topic}-{record.partition.topic_id}/")
+            custom = b"\x02" + _tagged(1, prefix) + _tagged(2, found + rest)
+            named = value.removesuffix(NO_CUSTOM_METADATA) + _uvarint(len(custom) + 1) + custom + NO_CUSTOM_METADATA[1:]
+            producer.produce(TOPIC, named, partition=metadata_partition_of(record.partition, partitions))
+        assert producer.flush(30) == 0
 
     def remove(self, record: SegmentRecord) -> None:
         """Remove a segment's objects, as the plugin does before Kafka forgets the segment."""
@@ -136,6 +159,8 @@ class KafkasTiers:
         self.admin.incremental_alter_configs([resource])[resource].result(30)
 
     def base_key(self, record: SegmentRecord) -> str:
+        if (published := self.published.get(record.segment_id)) is not None:
+            return published
         place = record.partition
         return ObjectKeys(self.prefix).base_key(
             record.topic, place.topic_id, place.partition, record.offsets.start, record.segment_id
@@ -191,6 +216,15 @@ class KafkasTiers:
         return [(each["partition"], each["records"], each["digest"]) for each in answer["partitions"]]
 
 
+def _tagged(tag: int, text: str) -> bytes:
+    data = _uvarint(len(text) + 1) + text.encode()
+    return _uvarint(tag) + _uvarint(len(data)) + data
+
+
+def _uvarint(value: int) -> bytes:
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _uvarint(value >> 7)
+
+
 def files_of(folder: Path) -> Path:
     return folder / "local-tiered-storage"
 
@@ -239,9 +273,8 @@ def transactions(
     producers = {} if producers is None else producers
     for name, step in steps:
         if name not in producers:
-            producers[name] = Producer(
-                {**kafka.client_config, "transactional.id": f"{topic}-{name}", "linger.ms": 0, "log_level": 0}
-            )
+            config = {**kafka.client_config, "transactional.id": f"{topic}-{name}", "linger.ms": 0, "log_level": 0}
+            producers[name] = Producer({**config, "transaction.timeout.ms": 900_000})  # no broker aborts it
             producers[name].init_transactions(30)
         producer = producers[name]
         if step == "begin":

@@ -28,10 +28,10 @@ def several_partitions(tiers: KafkasTiers, topic: str) -> None:
         plainly(tiers.kafka, topic, partition, count=500)
 
 
-def marker_only_local(tiers: KafkasTiers, topic: str) -> None:
+def left_open(tiers: KafkasTiers, topic: str) -> None:
+    """Leave a transaction open. Once it is aborted, its marker is the last record of the log."""
     transactions(tiers.kafka, topic, [("a", "begin"), ("a", "write"), ("b", "begin"), ("b", "write"), ("b", "commit")])
     plainly(tiers.kafka, topic, count=350)
-    transactions_end(tiers, topic, "a")
 
 
 def markers_two_segments_later(tiers: KafkasTiers, topic: str) -> None:
@@ -79,7 +79,7 @@ def transactions_end(tiers: KafkasTiers, topic: str, name: str) -> None:
 Fill = Callable[[KafkasTiers, str], None]
 TOPICS: dict[str, tuple[Fill, dict[str, Any]]] = {
     "several": (several_partitions, {"partitions": 2}),
-    "marker-local": (marker_only_local, {}),
+    "marker-local": (left_open, {}),
     "markers-later": (markers_two_segments_later, {}),
     "many": (more_than_an_inline_list, {"segment_bytes": 60_000}),
     "behind-the-end": (decided_behind_the_last_stable_offset, {}),
@@ -97,6 +97,7 @@ def tiers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         made.kafka.start(0)  # a new leader epoch
         for name in TOPICS:
             plainly(made.kafka, name, count=150)
+        transactions_end(made, "marker-local", "a")
         for name in TOPICS:
             made.offloaded(name)
         yield made
@@ -136,6 +137,12 @@ def test_aborted_records_are_in_the_remote_tier_and_hidden(tiers: KafkasTiers, t
     assert tiers.local_start(topic) > 0
 
 
+def test_the_marker_of_an_aborted_transaction_in_the_remote_tier_is_in_the_local_log_alone(tiers: KafkasTiers) -> None:
+    with closing(Consumer({**tiers.kafka.client_config, "group.id": "ends"})) as consumer:
+        _, end = consumer.get_watermark_offsets(TopicPartition("marker-local", 0), 20)
+    assert 40 < tiers.finished("marker-local")[-1].offsets.end < end - 1
+
+
 def test_a_time_is_found_where_kafka_finds_it(tiers: KafkasTiers) -> None:
     topic = "several"
     rows = [each for each in tiers.finished(topic) if each.partition.partition == 0]
@@ -161,6 +168,36 @@ def test_after_delete_records_the_log_begins_where_kafka_says(tiers: KafkasTiers
     with tiers.connection() as connection, pytest.raises(OffsetOutOfRange) as refused:
         connection.reader(connection.view()).fetch(topic, 0, 129)
     assert refused.value.facts["valid_start"] == 130
+
+
+def test_a_prefix_that_changed_in_the_middle_changes_no_record(tiers: KafkasTiers) -> None:
+    """The aborted records are below the old prefix, their marker is below the new one."""
+    topic = tiers.topic("prefix-changed")
+    left_open(tiers, topic)
+    transactions_end(tiers, topic, "a")
+    plainly(tiers.kafka, topic, count=300)
+
+    def are_equal() -> None:
+        for isolation in Isolation:
+            assert tiers.digests(topic, isolation) == tiers.digests(topic, isolation, "--via", "broker")
+
+    try:
+        tiers.use("old/")
+        until(lambda: len(tiers.finished(topic)) >= 5)
+        tiers.publish(topic, first=2)
+        tiers.use("new-", Compression.ZSTD, "old/")
+        assert tiers.offloaded(topic, segments=5)
+        old, new = tiers.finished(topic)[:2], tiers.finished(topic)[2:]
+        assert [tiers.base_key(each)[:4] for each in (*old, *new)] == ["old/"] * 2 + ["new-"] * len(new)
+        are_equal()
+        assert tiers.run("verify", topic, "--level", "3")["findings"] == []
+        tiers.use("new-", Compression.ZSTD)
+        error = tiers.run("digest", topic, fails=True)
+        assert str(old[0].segment_id) in str(error), "it is not skipped"
+        tiers.name_keys(old)
+        are_equal()
+    finally:
+        tiers.use("ts/", Compression.ZSTD)
 
 
 def test_what_kafka_expires_is_gone_here_too(tiers: KafkasTiers) -> None:

@@ -120,8 +120,8 @@ def test_a_doubt_that_comes_right_before_a_step_stops_it(ward: Ward, doubt: Call
     assert (terminal == []) == (step == "append leader-elected")
 
 
-def test_no_object_is_deleted_when_the_tier_state_topic_drifted_since_the_evidence(ward: Ward) -> None:
-    """The evidence may remember the topic's settings of a minute ago."""
+def remember_settings(ward: Ward) -> None:
+    """Let the evidence have the settings of the tier-state topic from a minute ago."""
     topic, look = ward.world.topic, ward.look
 
     def remembered(view: PartitionView) -> Evidence:
@@ -132,11 +132,34 @@ def test_no_object_is_deleted_when_the_tier_state_topic_drifted_since_the_eviden
 
     ward.look = remembered  # type: ignore[method-assign]
     ward.process()
+
+
+def test_no_object_is_deleted_when_the_tier_state_topic_drifted_since_the_evidence(ward: Ward) -> None:
+    remember_settings(ward)
     ward.work()
     ward.wait(GRACE_MS)
     objects = ward.objects()
     steps = ward.run_to("delete objects", passing=60_000)
-    topic.drift.append("cleanup.policy is delete, compact is wanted")
+    ward.world.topic.drift.append("cleanup.policy is delete, compact is wanted")
     ward.wait(1_000)
     list(steps)
     assert ward.objects() == objects
+
+
+def test_no_fact_is_erased_when_the_tier_state_topic_drifted_since_the_evidence(ward: Ward) -> None:
+    """A tombstone is safe only while the topic has its compaction lags."""
+    topic = ward.world.topic
+    remember_settings(ward)
+    ward.work()
+    ward.wait(GRACE_MS)
+    steps = ward.run_to("append tombstone", passing=60_000)
+    log = ward.log()
+    topic.drift.append("cleanup.policy is delete, compact is wanted")
+    ward.wait(1_000)
+    list(steps)
+    assert ward.log() == log
+    assert "not safe any more" in ward.custodian.reasons[ward.world.partition]
+    topic.drift.clear()
+    ward.wait(60_000)
+    ward.work_on()
+    assert len(ward.facts()) == 2, "the leader and the end of the partition"
