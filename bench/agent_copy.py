@@ -19,11 +19,11 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.sandbox.properties import kafkas_own_tiers
 from tierstate.storage.object_store import MIB
 
 from .agent_site import Site, Spent, cpu_s, pid_of, spent_by, until
 from .bucket import BUCKET, KEYS, REGION, Bucket, bucket
+from .native_tiers import kafkas_own_tiers
 from .rows import Row
 
 PARTITIONS, SEGMENT_BYTES, SEGMENTS = 8, 64 * MIB, 2

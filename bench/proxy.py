@@ -30,12 +30,12 @@ from pathlib import Path
 
 from tests.servers.store_server import toxiproxy
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.sandbox.properties import kafkas_own_tiers
 
 from .agent_site import cpu_s
 from .bucket import BUCKET, Bucket, bucket, client_of
 from .consumer import SIZES, TieredPlace
 from .kroxylicious import kroxylicious
+from .native_tiers import kafkas_own_tiers
 from .proxy_clients import FETCH_BYTES, Read, crowd, fetched, first, read, resident, tail
 from .ranged_reads import far
 from .relay import relay

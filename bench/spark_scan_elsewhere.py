@@ -12,10 +12,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.sandbox.properties import kafkas_own_tiers
 
 from .agent_site import Site, until
 from .bucket import Bucket, bucket
+from .native_tiers import kafkas_own_tiers
 from .rows import Row
 from .spark_scan import (
     CORES,

@@ -29,12 +29,11 @@ from ..state.offsets import ByteRange, Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, LocalBounds
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
-from ..storage.object_store import MIB, ObjectReader
+from ..storage.object_store import MIB, ObjectReader, ObjectReads
 from ..storage.segment.buffers import joined
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.known import check_known
-from ..storage.segment.log_chunks import ObjectReads
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader, read_manifest, require_described
 from .batch_order import BatchOrder, Misplaced

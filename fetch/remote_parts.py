@@ -27,11 +27,11 @@ from ..state.offsets import ByteRange, Offset, OffsetRange
 from ..state.routing import Isolation, ReadRemote
 from ..state.segment import AbortedRange, RemoteSegment
 from ..storage.crc32c import extended
-from ..storage.object_store import MIB
+from ..storage.object_store import MIB, ObjectReads
 from ..storage.segment.buffers import Buffers, Window
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.in_order import Work, in_order
-from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore, ObjectReads
+from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch, unproven

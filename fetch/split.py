@@ -17,8 +17,9 @@ from ..log.batch import iter_batches
 from ..state.errors import InvalidRequest, OffsetOutOfRange, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import ReadRemote, Tier
+from ..storage.object_store import ObjectReads
 from ..storage.segment.encryption import KeyUnwrapper
-from ..storage.segment.log_chunks import WINDOW_BYTES, ObjectReads
+from ..storage.segment.log_chunks import WINDOW_BYTES
 from .piece import PIECE_BYTES, PIECES_AHEAD, Fetched, LogicalBounds, StoredBatches, naming
 from .planned_split import PlannedPart, PlannedSplit, range_lost
 from .read_ahead import read_ahead

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -104,14 +103,6 @@ class KafkaSandbox:
         """Start a killed or stopped broker again, with the same port and folder. Returns when it answers."""
         self.brokers[index].launch()
         self._wait_ready([self.brokers[index]])
-
-    def freeze(self, index: int) -> None:
-        """Stop a broker with SIGSTOP, and wait until it no longer answers. Its process stays alive."""
-        self.brokers[index].signal(signal.SIGSTOP)
-        self.brokers[index].wait_stopped()
-
-    def thaw(self, index: int) -> None:
-        self.brokers[index].signal(signal.SIGCONT)
 
     def close(self, *, keep_logs: bool = False) -> None:
         """End every broker: with a clean shutdown if the folder is the user's, else with SIGKILL.

@@ -129,24 +129,6 @@ class BrokerProcess:
         if pid is not None:
             os.kill(pid, number)
 
-    def wait_stopped(self) -> None:
-        """After SIGSTOP, wait until no thread runs. On a busy machine, some threads run for a moment longer (seen).
-
-        Raises TimedOut after ``STOP_SECONDS``.
-        """
-        deadline = time.monotonic() + STOP_SECONDS
-        while not all(state == "T" for state in self._thread_states()):
-            if time.monotonic() > deadline:
-                raise TimedOut("a broker does not stop", broker=self.address.node_id)
-            time.sleep(0.01)
-
-    def _thread_states(self) -> list[str]:
-        states = []
-        for thread in Path(f"/proc/{self.pid}/task").glob("*"):
-            with suppress(OSError):  # the thread ended
-                states.append((thread / "stat").read_text().rpartition(") ")[2][0])
-        return states
-
     def kill(self) -> None:
         """Send SIGKILL, and wait until the kernel has released all resources of the process."""
         self.signal(signal.SIGKILL)

@@ -64,19 +64,3 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     """Write Java's properties format. Only backslashes are escaped, as sandbox properties need no other escape."""
     lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in properties.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def kafkas_own_tiers(folder: Path) -> dict[str, str]:
-    """Return properties that enable Kafka's own tiered storage (KIP-405), for runs that compare it with tierstate.
-
-    The store is `LocalTieredStorage` of Kafka's test jars, in ``folder``. Topics set ``remote.storage.enable=true``.
-    """
-    return {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "remote.log.manager.task.interval.ms": "500",
-        "rsm.config.dir": str(folder),
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
-    }

@@ -21,7 +21,7 @@ from .answers import milliseconds
 from .object_store import DEFAULT_PART_BYTES, Data, ObjectStore, StoreDate
 from .options import StoreOptions
 from .parts import Part, PartShares, UploadShare, parts_of
-from .retry_policy import RetryPolicy, never
+from .retry_policy import Limits, RetryPolicy, never
 
 A = TypeVar("A")
 
@@ -54,7 +54,8 @@ class CloudStore(ObjectStore):
         self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
         self.options = options or StoreOptions()
         self.clock, self._ids, self._listener = clock or SystemClock(), ids or RandomIds(), listener
-        self._retries = RetryPolicy(self.options.limits, self.clock, self._ids, listener, self.description)
+        limits = Limits(self.options.max_attempts, self.options.request_timeout, self.options.throttle_timeout)
+        self._retries = RetryPolicy(limits, self.clock, self._ids, listener, self.description)
         self._shares = PartShares(self.parts or self.options.concurrency)
         self.date: StoreDate | None = None
         self._connect()

@@ -6,16 +6,11 @@ The order matters: a check relies only on promises before its own, so fix the fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from ..state.errors import TierstateError
 from . import contract_listings as listings
 from . import contract_objects as objects
 from . import contract_replacements as replacements
 from . import contract_uploads as uploads
 from .contract_evidence import Check, Promise
-from .contract_trial import Trial
-from .object_store import ObjectStore
 
 _VERSION = "use a version or kind of store that has conditional writes (If-None-Match: *)"
 _CONSISTENT = "use a strongly consistent store, and no cache or asynchronous replica between it and tierstate"
@@ -191,14 +186,3 @@ ADAPTER_PROMISES: tuple[Promise, ...] = (
 """Promises that tierstate's code keeps for any store. No store can break them, so only the tests check them."""
 
 PROMISES = STORE_PROMISES + ADAPTER_PROMISES
-
-
-def certify(
-    store: ObjectStore, prefix: str, promises: Sequence[Promise] = STORE_PROMISES
-) -> Iterator[tuple[Promise, TierstateError | None]]:
-    """Check every promise in turn, remove what the check wrote, and yield the promise with None or the error.
-
-    None means that the promise is kept, an error that it is broken. Raises Unavailable or AccessDenied, with the
-    promise among the error's facts, if the store does not answer or refuses access.
-    """
-    yield from Trial(store, prefix).verdicts(promises)

@@ -86,10 +86,7 @@ class DirectoryStore:
             return self._read(key, descriptor, 0, size)
 
     def get_range(self, key: str, range: ByteRange) -> bytes:
-        with self._opened(key) as (descriptor, size):
-            if range.start >= size:
-                raise beyond_end(key, range, size)
-            return self._read(key, descriptor, range.start, min(range.stop, size))
+        return b"".join(self.stream_range(key, range))
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         with self._opened(key) as (descriptor, size):

@@ -14,19 +14,32 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+import google.auth
 from google.api_core.exceptions import GoogleAPIError
+from google.auth.credentials import AnonymousCredentials, Signing
+from google.auth.exceptions import DefaultCredentialsError
+from google.auth.transport.requests import AuthorizedSession, Request
 from google.cloud import storage
+from requests.adapters import HTTPAdapter
 
-from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, StorageUnavailable, Throttled, TierstateError
+from ..state.errors import (
+    AccessDenied,
+    InvalidRequest,
+    ObjectExists,
+    ObjectNotFound,
+    StorageUnavailable,
+    Throttled,
+    TierstateError,
+)
 from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange
 from .answers import body_range, milliseconds
 from .cloud_store import CloudStore
 from .crc32c import crc32c_from
 from .gcs_errors import BROKEN_BODY, FOREIGN, NO_OBJECT, refused, translated
-from .gcs_options import authorized_session, signing_account
 from .gcs_upload import STEP, ResumableUpload, Whole
 from .object_store import MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
+from .options import StoreOptions
 from .parts import Part, UploadShare
 from .retry_policy import NotRepeatable, never
 
@@ -36,6 +49,10 @@ _BINARY = "application/octet-stream"
 _BATCH = 1000
 _DELETES = 8
 """Delete requests in flight at a time."""
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_CONNECTIONS = 32
+_anonymous: Any = AnonymousCredentials  # Google's classes have types, their constructors have none
+_authorized: Any = AuthorizedSession
 
 
 class GcsStore(CloudStore):
@@ -267,3 +284,38 @@ def _next_piece(answer: Any, size: int) -> bytes:
         piece: bytes = answer.raw.read(size, decode_content=False)
         return piece
     return b""
+
+
+def authorized_session(options: StoreOptions, store: str) -> Any:
+    """Return an HTTP session. Raises AccessDenied if Google's search finds no credentials and no endpoint is set."""
+    if options.endpoint is not None and options.endpoint.startswith("http:"):
+        credentials: Any = _anonymous()  # an emulator; a token is never sent unencrypted
+    else:
+        try:
+            credentials, _ = google.auth.default(scopes=[_SCOPE])
+        except DefaultCredentialsError as error:
+            if options.endpoint is None:
+                raise AccessDenied("no credentials for the store", store=store, reason=error) from error
+            credentials = _anonymous()
+    session = _authorized(credentials)
+    session.mount("https://", HTTPAdapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS))
+    if options.proxy is not None:
+        session.proxies = {"http": options.proxy, "https": options.proxy}
+    session.mount("http://", HTTPAdapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS))
+    return session
+
+
+def signing_account(session: Any) -> dict[str, Any] | None:
+    """Return arguments for `Blob.generate_signed_url`. Returns None if the client's credentials cannot sign.
+
+    Raises GoogleAuthError if there is no token for the request to Google.
+    """
+    credentials = session.credentials
+    if isinstance(credentials, Signing):
+        return {"credentials": credentials}
+    email = getattr(credentials, "service_account_email", None)
+    if email is None:
+        return None
+    if not credentials.valid:  # a machine in Google's cloud knows its account only after a refresh
+        credentials.refresh(Request())
+    return {"service_account_email": credentials.service_account_email, "access_token": credentials.token}

@@ -28,26 +28,30 @@ class RangeNotSatisfiable(InvalidRequest):
     """The error for a range that begins at or past the end of its object."""
 
 
-class ObjectReader(Protocol):
-    """Reads and lists objects. Keys are relative to the store's URL."""
+class ObjectReads(Protocol):
+    """The methods that reading a segment needs. Keys are relative to the store's URL."""
 
     def get(self, key: str, limit: int | None = None) -> bytes:
         """Return the whole object. Raises InvalidRequest, without reading all, if it has more than ``limit`` bytes."""
         ...
 
-    def get_range(self, key: str, range: ByteRange) -> bytes:
-        """Return a range of bytes. A stop past the object's end is clamped.
-
-        Raises RangeNotSatisfiable if the range starts at or past the object's end.
-        """
-        ...
-
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        """Yield what `get_range` returns, in pieces of at most ``piece_bytes``. Memory is bounded by one piece."""
+        """Yield the range of bytes, in pieces of at most ``piece_bytes``. Memory is bounded by one piece.
+
+        A stop past the object's end is clamped. Raises RangeNotSatisfiable if the range starts at or past it.
+        """
         ...
 
     def head(self, key: str) -> ObjectInfo:
         """Return the size and modification time of an object without reading it. Raises ObjectNotFound."""
+        ...
+
+
+class ObjectReader(ObjectReads, Protocol):
+    """Reads and lists objects."""
+
+    def get_range(self, key: str, range: ByteRange) -> bytes:
+        """Return the bytes that `stream_range` yields."""
         ...
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
@@ -145,7 +149,7 @@ class SignsReads(Protocol):
     def signed_url(self, key: str, seconds: float) -> str | None:
         """Return a URL to GET this object for ``seconds`` without the store's credentials.
 
-        Its holder can read any range of the object, and nobody can revoke the URL. It contains bucket and key. It ends
+        Its holder can read any range of the object, and it cannot be revoked. It contains bucket and key. It ends
         earlier if Amazon's temporary credentials or Azure's delegation key expire: then the store answers 403.
         Returns None if the credentials cannot sign (an emulator). Raises AccessDenied and StorageUnavailable, because
         some clouds sign by a request.

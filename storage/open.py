@@ -52,7 +52,10 @@ def open_store(
         raise InvalidRequest("only an s3://, gs:// or az:// store has an endpoint", url=url, endpoint=options.endpoint)
     match parts.scheme:
         case "file":
-            return _directory(url, parts.netloc, unquote(parts.path), make)
+            if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+                right = "a folder's URL is absolute and has three slashes: file:///absolute/folder"
+                raise InvalidRequest(right, url=url)
+            return DirectoryStore(Path(unquote(parts.path)), make=make)
         case "s3" | "gs" | "az" if not parts.netloc:
             what = "container" if parts.scheme == "az" else "bucket"
             raise InvalidRequest(f"this store's URL names its {what}: {parts.scheme}://{what}/prefix", url=url)
@@ -64,12 +67,6 @@ def open_store(
             raise InvalidRequest(f"a store URL begins with its scheme: {_RIGHT}", url=url)
         case _:
             raise InvalidRequest(f"unknown kind of store; {_RIGHT} works", url=url)
-
-
-def _directory(url: str, host: str, path: str, make: bool) -> DirectoryStore:
-    if host not in ("", "localhost") or not path.startswith("/"):
-        raise InvalidRequest("a folder's URL is absolute and has three slashes: file:///absolute/folder", url=url)
-    return DirectoryStore(Path(path), make=make)
 
 
 def _cloud(scheme: str, options: StoreOptions) -> Callable[..., ObjectStore]:

@@ -8,7 +8,6 @@ from typing import Literal
 from ..runtime.live_secret import LiveSecret, current
 from ..state.errors import InvalidRequest
 from .object_store import DEFAULT_PART_BYTES, MIB
-from .retry_policy import Limits
 
 MIN_PART_BYTES = 5 * MIB
 """S3 refuses smaller parts, except the last one."""
@@ -62,7 +61,3 @@ class StoreOptions:
         for secret in self.credentials or ():
             if isinstance(secret, LiveSecret):
                 secret.renew()
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.max_attempts, self.request_timeout, self.throttle_timeout)

@@ -28,51 +28,47 @@ class RecordingStore:
 
     def __getattr__(self, name: str) -> Any:
         if name in _ONE_REQUEST:
-            self._asked(1)
+            self._count(1)
         return getattr(self._store, name)
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        self._wrote(key, 1, len(data))
+        self._count(1, key, len(data))
         self._store.put_if_absent(key, data)
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
-        self._wrote(key, 1, 0)
+        self._count(1, key)
 
         def counted() -> Iterator[Data]:
             total = 0
             for piece in pieces:
                 total += len(piece)
-                with self._lock:
-                    self.bytes_sent += len(piece)
+                self._count(0, size=len(piece))
                 yield piece
             if total > part_bytes:  # one per part, one to begin, one to complete; one is counted
-                self._asked(-(-total // part_bytes) + 1)
+                self._count(-(-total // part_bytes) + 1)
 
         return self._store.put_stream(key, counted(), part_bytes=part_bytes)
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        self._asked(1)
+        self._count(1)
         for number, info in enumerate(self._store.list(prefix, start_after)):
             if number and number % PAGE_KEYS == 0:
-                self._asked(1)
+                self._count(1)
             yield info
 
     def delete_many(self, keys: Iterable[str]) -> None:
         batch = tuple(keys)
-        self._asked(-(-len(batch) // PAGE_KEYS))
+        self._count(-(-len(batch) // PAGE_KEYS))
         self._store.delete_many(batch)
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
-        self._wrote(key, 2, len(data))
+        self._count(2, key, len(data))
         return self._store.replace_if_same(key, data, previous)
 
-    def _asked(self, requests: int) -> None:
+    def _count(self, requests: int, key: str | None = None, size: int = 0) -> None:
         with self._lock:
-            self.requests += requests
-
-    def _wrote(self, key: str, requests: int, size: int) -> None:
-        with self._lock:
-            self.written.add(key)
-            self.objects += 1
             self.requests += requests
             self.bytes_sent += size
+            if key is not None:
+                self.written.add(key)
+                self.objects += 1

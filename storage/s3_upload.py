@@ -31,6 +31,8 @@ MARKER = "tierstate-upload"
 """Name of the metadata entry that shows which write created an object, also to a write that was refused."""
 MAX_PARTS = 10_000
 """S3's limit. Parts of 8 MiB reach 78 GiB, far more than a segment of 2 GiB."""
+_CLOCK_STEP_MS = 2_000
+"""Tolerance for comparing the store's times, which may have whole seconds."""
 
 
 class MultipartUpload:
@@ -57,7 +59,7 @@ class MultipartUpload:
         return size
 
     def _create(self) -> str:
-        """Begin the upload and return its id. If an answer is lost, an empty upload remains, which costs nothing."""
+        began, tries = self._store.clock.monotonic(), 0
 
         def create() -> str:
             return self._client.create_multipart_upload(
@@ -68,6 +70,8 @@ class MultipartUpload:
             )["UploadId"]
 
         def request() -> str:
+            nonlocal tries
+            tries += 1
             try:
                 return create()
             except ClientError as error:
@@ -78,7 +82,26 @@ class MultipartUpload:
                 self._store.checksum_type = {}  # this store supports only checksums of checksums
                 return upload_id
 
-        return self._store.repeated_write(self._key, request)
+        upload_id = self._store.repeated_write(self._key, request)
+        if tries > 1:
+            with suppress(TierstateError):
+                self._abort_the_lost(upload_id, self._store.clock.monotonic() - began)
+        return upload_id
+
+    def _abort_the_lost(self, upload_id: str, took_s: float) -> None:
+        """Abort uploads that were created here but whose id was lost with the answer. Key and time identify them.
+
+        An upload by another writer, of the same key and in the same seconds, is aborted too. That writer starts again.
+        """
+        begun = {
+            upload.upload_id: upload.started_at
+            for upload in self._store.unfinished_uploads(self._key)
+            if upload.key == self._key
+        }
+        ours = begun.pop(upload_id, None)
+        for other, started_at in begun.items():
+            if ours is not None and 0 <= ours - started_at <= took_s * 1000 + _CLOCK_STEP_MS:
+                abort(self._store, self._key, other)
 
     def _part(self, number: int, part: Part) -> CompletedPartTypeDef:
         if number >= MAX_PARTS:

@@ -42,9 +42,9 @@ def find_partitions(broker: TopicDirectory, topic: str, partition: int | None) -
 
 def find_partition(broker: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:
     """Return the only result of `find_partitions`. Raises UnknownTopic."""
-    (place,) = find_partitions(broker, topic, partition) or [None]
-    assert place is not None  # it is None only without a partition
-    return place
+    places = find_partitions(broker, topic, partition)
+    assert places is not None  # it is None only without a partition
+    return places[0]
 
 
 def find_topic_id(broker: TopicDirectory, topic: str) -> TopicId:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ...fetch.local import LocalTier
     from ...fetch.planned_split import PlannedSplit
     from ...fetch.split import LocalReads
-    from ...storage.object_store import ObjectStore
+    from ...runtime.settings import Settings
+    from ...storage.object_store import ObjectReads, ObjectStore
     from ...storage.segment.encryption import KeyUnwrapper
-    from ...storage.segment.log_chunks import ObjectReads
 
 
 @dataclass(frozen=True, slots=True)

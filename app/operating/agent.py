@@ -32,9 +32,8 @@ from ...runtime.settings import Settings
 from ...runtime.watchdog import Supervisor, Watchdog, loop
 from ...state.errors import AccessDenied, PrefixContested, StorageUnavailable
 from ...state.keys import tier_partition_of
-from ...storage.claimed_store import claimed
-from ...storage.living_store import living
 from ...storage.probe import warn_if_overwriting
+from ...storage.wrapped_stores import claimed, living
 from ...tail.fetch_log import FetchLog
 from ..looking.archived_deletes import ArchivedDeletes
 from ..looking.watching import AgentWatches, longest_silence

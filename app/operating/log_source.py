@@ -16,9 +16,9 @@ from ...runtime.settings import Settings
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.retention import TopicConfig
 from ...state.segment import RemoteSegment
+from ...storage.object_store import ObjectReads
 from ...storage.segment.encryption import KeyUnwrapper
 from ...storage.segment.keyring import KeyRingFile
-from ...storage.segment.log_chunks import ObjectReads
 from ...storage.segment.manifest import IndexKind
 from ...storage.segment.reader import SegmentReader
 from ...tail.fetch_log import SMALLEST_PART_BYTES, FetchLog, RollPolicy, SnapshotOf

@@ -38,8 +38,8 @@ from ...runtime.watchdog import inherited
 from ...state.errors import Fenced, InvalidRequest, PrefixContested
 from ...state.ids import COPIER, FactId, TopicId
 from ...state.offsets import TimestampMs
-from ...storage.claimed_store import claimed
 from ...storage.object_store import ObjectStore
+from ...storage.wrapped_stores import claimed
 from ..opening.connection import Connection
 from .orders import issuer
 

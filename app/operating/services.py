@@ -25,7 +25,7 @@ from ...runtime.service import Service
 from ...runtime.settings import Process, Settings
 from ...runtime.watchdog import Supervisor, Watchdog, loop
 from ...state.view import READY_AGE_S
-from ...storage.living_store import living
+from ...storage.wrapped_stores import living
 from ..looking.watching import (
     ending_with,
     feed_loop_gauges,

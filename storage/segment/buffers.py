@@ -52,10 +52,7 @@ class ChunkMemory:
     def __call__(self, size: int) -> memoryview:
         if size % MIB or size > LARGEST_CHUNK:
             return new_memory(size)
-        try:
-            whole = self._free.pop()
-        except IndexError:
-            whole = memoryview(b"")
+        whole = _waiting(self._free)
         if len(whole) != size:
             # its own pages are freed with it; `numpy` would request huge pages, which the kernel clears as a whole
             whole = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
@@ -90,14 +87,18 @@ class Buffers:
 
     def take(self, start: int, size: int) -> Window:
         """Return a window of ``size`` bytes. The caller fills its ``data``."""
-        try:
-            whole = self._free.pop()
-        except IndexError:
-            whole = memoryview(b"")
+        whole = _waiting(self._free)
         if len(whole) < HEAD_BYTES + size:
             whole = np.empty(HEAD_BYTES + size, np.uint8).data
         memory = _lent(whole, HEAD_BYTES + size, self._free)
         return Window(start, memory[HEAD_BYTES:], memory)
+
+
+def _waiting(free: deque[memoryview]) -> memoryview:
+    try:
+        return free.pop()
+    except IndexError:
+        return memoryview(b"")
 
 
 def _lent(whole: memoryview, size: int, free: deque[memoryview]) -> memoryview:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -81,12 +81,13 @@ class ChunkCache:
         entries: list[Bytes | Future[Held]] = []
         mine: _Claims = {}
         wants = {chunk.id: chunk.plain_size for chunk in chunks}
-        wants[chunks[-1].id] = chunks[-1].plain_size if upto is None else upto
+        if upto is not None:
+            wants[chunks[-1].id] = upto
         with self._lock:
-            for chunk_id, want in wants.items():
-                name = (source.key, chunk_id)
+            for chunk in chunks:
+                name = (source.key, chunk.id)
                 held = self._chunks.get(name)
-                entry = _reaching(held, want) or self._loading.get(name)
+                entry = _reaching(held, wants[chunk.id]) or self._loading.get(name)
                 if held is None and entry is None:
                     self._misses += 1
                 else:
@@ -95,7 +96,7 @@ class ChunkCache:
                 if entry is None:
                     entry = mine[name] = self._loading[name] = Future()
                 entries.append(entry)
-        self._load(source, chunks, mine, stop, upto=upto)
+        self._load(source, chunks, mine, stop, wants)
         # the loads of this read have ended, so no two reads wait for each other
         return [
             self._joined(source, chunk, entry, stop, wants[chunk.id]) if isinstance(entry, Future) else entry
@@ -127,7 +128,7 @@ class ChunkCache:
                 if name not in self._chunks and name not in self._loading:
                     mine[name] = self._loading[name] = Future()
         size = sum(chunk.plain_size for chunk in chunks if (source.key, chunk.id) in mine)
-        self._load(source, chunks, mine, stop, ahead=True)
+        self._load(source, chunks, mine, stop, {}, ahead=True)
         return size
 
     def forget(self, key: str, chunks: Iterable[Chunk]) -> None:
@@ -185,28 +186,25 @@ class ChunkCache:
         chunks: Sequence[Chunk],
         claims: _Claims,
         stop: threading.Event | None,
+        wants: Mapping[int, int],
         ahead: bool = False,
-        upto: int | None = None,
     ) -> None:
         """Load the claimed chunks. In the end, every claim has its chunk or the error, or is cancelled after an
-        interrupt."""
+        interrupt. ``wants``: the bytes that are needed of a chunk, by its id, if not all."""
         failure: Exception | None = None
+        wants = wants if self.disk is None else {}  # the disk keeps only chunks that could be unpacked completely
         try:
-            # the disk keeps only chunks that could be unpacked completely
-            last = chunks[-1] if upto is not None and self.disk is None else None
-            claimed = [(chunk, upto if chunk is last else None) for chunk in chunks if (source.key, chunk.id) in claims]
             missing = [
-                (chunk, want)
-                for chunk, want in claimed
-                if not self._from_memory(source, chunk, claims, want)
+                chunk
+                for chunk in chunks
+                if (source.key, chunk.id) in claims
+                and not self._from_memory(source, chunk, claims, wants)
                 and not self._from_disk(source, chunk, claims, ahead)
             ]
-            wants = {chunk.id: want for chunk, want in missing}
-            # one window per run of adjacent chunks: the caller bounds its size
-            for window in windows([chunk for chunk, _ in missing], inf):
+            for window in windows(missing, inf):  # one window per run of adjacent chunks: the caller bounds its size
                 with closing(source.stored(window, stop, self._memory)) as pieces:
                     for chunk, stored in zip(window, pieces, strict=True):
-                        self._answer(source, chunk, claims, _opened(source, chunk, stored, wants[chunk.id]), ahead)
+                        self._answer(source, chunk, claims, _opened(source, chunk, stored, wants.get(chunk.id)), ahead)
                         if self.disk is not None:
                             self.disk.put(source.key, chunk.id, stored)
         except Exception as error:
@@ -215,7 +213,7 @@ class ChunkCache:
         finally:
             self._give_up(claims, None if ahead or isinstance(failure, Stopped) else failure)
 
-    def _from_memory(self, source: LogChunks, chunk: Chunk, claims: _Claims, want: int | None) -> bool:
+    def _from_memory(self, source: LogChunks, chunk: Chunk, claims: _Claims, wants: Mapping[int, int]) -> bool:
         """Unpack more of a chunk whose beginning is in memory. Return False if the chunk must be loaded."""
         name = (source.key, chunk.id)
         with self._lock:
@@ -223,8 +221,8 @@ class ChunkCache:
         if not isinstance(held, BegunChunk):
             return False
         try:  # again from the beginning, at least twice as far: so many small reads unpack a chunk few times
-            more = None if want is None else max(want, 2 * len(held.data))
-            data = _opened(source, chunk, held.stored, more)
+            want = max(wants.get(chunk.id, chunk.plain_size), 2 * len(held.data))
+            data = _opened(source, chunk, held.stored, want)
         except CorruptData:  # perhaps only the copy in memory is damaged: read the store
             with self._lock:
                 self._held -= len(self._chunks.pop(name, b""))

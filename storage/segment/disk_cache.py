@@ -91,8 +91,7 @@ class DiskCache:
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, int] = OrderedDict()
         self._held = self._hits = self._misses = self._evictions = self._damaged = 0
-        self._off = False
-        self._closed = threading.Event()
+        self._off = threading.Event()
         try:
             self._take_stock()
         except OSError as error:
@@ -103,12 +102,11 @@ class DiskCache:
         """Return the stored bytes of a chunk. Returns None if they are absent or damaged."""
         name = _name(key, chunk_id, stored_size)
         with self._lock:
-            if self._off or name not in self._entries:
+            if self._off.is_set() or name not in self._entries:
                 self._misses += 1
                 return None
             self._entries.move_to_end(name)
-        head, body = _head(key, chunk_id, stored_size), b""
-        start = b""
+        head = _head(key, chunk_id, stored_size)
         try:
             with open(self._chunks / name, "rb", buffering=0) as file:
                 start, body = file.read(len(head) + _PROLOGUE), file.read(stored_size + 1)
@@ -135,14 +133,14 @@ class DiskCache:
         temporary = self._unfinished / name
         try:
             with self._lock:
-                if self._off or name in self._entries or not self._room_for(size):
+                if self._off.is_set() or name in self._entries or not self._room_for(size):
                     return
                 self._held += size
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(_prologue(head, stored) + head)
                 file.write(stored)
             with self._lock:
-                if self._off:
+                if self._off.is_set():
                     raise OSError("closed while a chunk was written")
                 os.rename(temporary, self._chunks / name)
                 self._entries[name] = size
@@ -153,9 +151,7 @@ class DiskCache:
 
     def drop_damaged(self, key: str, chunk_id: int, stored_size: int) -> None:
         """Delete the file of a chunk and count it as damaged."""
-        with self._lock:
-            self._damaged += 1
-        self.drop(key, chunk_id, stored_size)
+        self._drop(_name(key, chunk_id, stored_size), damaged=1)
 
     def drop(self, key: str, chunk_id: int, stored_size: int) -> None:
         """Delete the file of a chunk, if there is one."""
@@ -168,9 +164,8 @@ class DiskCache:
 
     def close(self) -> None:
         """Close the cache. Its files stay for the next process. Idempotent."""
-        self._closed.set()
         with self._lock:
-            self._off = True
+            self._off.set()
             descriptor, self._held_lock = self._held_lock, None
         if descriptor is not None:
             os.close(descriptor)  # this releases the lock
@@ -218,26 +213,27 @@ class DiskCache:
 
     def _keep_giving_way(self) -> None:
         """Make room regularly, because other files may fill the disk also while this cache is idle."""
-        while not self._closed.wait(GIVES_WAY_EVERY_S):
+        while not self._off.wait(GIVES_WAY_EVERY_S):
             try:
                 with self._lock:
-                    if self._off:
-                        return
-                    self._room_for(0)
+                    if not self._off.is_set():
+                        self._room_for(0)
             except OSError as error:
                 self._turn_off(error)
 
-    def _drop(self, name: str) -> None:
+    def _drop(self, name: str, damaged: int = 0) -> None:
         try:
             with self._lock:
-                if not self._off and name in self._entries:
+                self._damaged += damaged
+                if not self._off.is_set() and name in self._entries:
                     self._remove(name)
         except OSError as error:
             self._turn_off(error)
 
     def _turn_off(self, error: OSError) -> None:
         with self._lock:
-            was_off, self._off = self._off, True
+            was_off = self._off.is_set()
+            self._off.set()
         if not was_off:
             self._listener(ChunkCacheOff(str(self._folder), error.strerror or str(error)))
 

@@ -154,10 +154,8 @@ def _pair(ring: Path, key_id: str, files: Any) -> KeyPair:
         raise InvalidRequest("a key names its 'public' PEM file", file=ring, key_id=key_id)
     private = files.get("private")
     pair = KeyPair(_pem(ring, files["public"]), None if private is None else _pem(ring, str(private)))
-    if pair.public.size_in_bits() < MIN_BITS:
-        raise InvalidRequest(
-            "an RSA key is too short", file=ring, key_id=key_id, bits=pair.public.size_in_bits(), least=MIN_BITS
-        )
+    if pair.bits < MIN_BITS:
+        raise InvalidRequest("an RSA key is too short", file=ring, key_id=key_id, bits=pair.bits, least=MIN_BITS)
     if pair.private is not None and (not pair.private.has_private() or pair.private.public_key() != pair.public):
         raise InvalidRequest("the two PEM files are no pair", file=ring, key_id=key_id)
     return pair

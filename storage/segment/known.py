@@ -25,18 +25,12 @@ def check_known(view: PartitionView, topic: str, store: ObjectReader, names: Obj
     place = view.partition
     way_out = f"{TierStateLost.WAY_OUT}; where only this partition is lost: tierstate recover {topic}:{place.partition}"
     if view.segments:
-        raise TierStateLost(
-            f"segments are known, but no log start; {way_out}",
-            topic=topic,
-            partition=place.partition,
-            segments=len(view.segments),
-        )
-    folder = store.list(names.partition_prefix(topic, place.topic_id, place.partition))
-    manifest_key = next((each.key for each in folder if each.key.endswith(ObjectKind.MANIFEST)), None)
-    if manifest_key is not None:
-        raise TierStateLost(
-            f"no fact speaks of this partition, but the bucket has segments of it; {way_out}",
-            topic=topic,
-            partition=place.partition,
-            manifest=manifest_key,
-        )
+        problem, facts = "segments are known, but no log start", {"segments": str(len(view.segments))}
+    else:
+        folder = store.list(names.partition_prefix(topic, place.topic_id, place.partition))
+        manifest_key = next((each.key for each in folder if each.key.endswith(ObjectKind.MANIFEST)), None)
+        if manifest_key is None:
+            return
+        problem = "no fact speaks of this partition, but the bucket has segments of it"
+        facts = {"manifest": manifest_key}
+    raise TierStateLost(f"{problem}; {way_out}", topic=topic, partition=place.partition, **facts)

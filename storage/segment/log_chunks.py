@@ -13,10 +13,9 @@ from typing import Protocol, runtime_checkable
 import zstandard
 
 from ...state.errors import CorruptData, OtherBytes
-from ...state.objects import ObjectInfo
 from ...state.offsets import ByteRange
 from ..crc32c import extended
-from ..object_store import MIB, RangeNotSatisfiable
+from ..object_store import MIB, ObjectReads, RangeNotSatisfiable
 from .buffers import Bytes, Memory, new_memory, put
 from .chunks import Chunk
 from .encryption import SegmentCipher
@@ -27,16 +26,6 @@ WINDOW_BYTES = 8 * MIB
 
 MOST_WINDOW = 2
 """Largest window of a frame, as a multiple of its chunk's length. Other frames are unpacked as a whole."""
-
-
-class ObjectReads(Protocol):
-    """The methods of a store that reading a segment needs. `object_store.ObjectReader` describes them."""
-
-    def get(self, key: str, limit: int | None = None) -> bytes: ...
-
-    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]: ...
-
-    def head(self, key: str) -> ObjectInfo: ...
 
 
 @runtime_checkable

@@ -19,12 +19,13 @@ from ...state.errors import CorruptData, InvalidRequest
 from ...state.object_keys import ObjectKind, base_of, object_key
 from ...state.offsets import ByteRange
 from ...state.segment import RemoteSegment
+from ..object_store import ObjectReads
 from .buffers import Buffers, Bytes, Window
 from .cache import ChunkCache
 from .chunks import Chunk, chunk_of_offset
 from .encryption import KeyUnwrapper, SegmentCipher
 from .in_order import in_order
-from .log_chunks import LogChunks, ObjectReads, exact_range, windows
+from .log_chunks import LogChunks, exact_range, windows
 from .manifest import IndexKind, SegmentManifest
 from .manifest_json import MAX_MANIFEST_BYTES, parse_manifest
 
@@ -213,7 +214,9 @@ class SegmentReader:
             return None if span is None else b""
         byte_range = ByteRange(span.position, span.position + span.size)
         stored = b"".join(exact_range(self._store, self._indexes_key, byte_range))
-        return self._decrypted(stored, self._indexes_key, span.position)
+        if self._cipher is None:
+            return stored
+        return self._cipher.decrypt(stored, source=self._indexes_key, position=span.position)
 
     def verify(
         self, expected: RemoteSegment | None = None, watch: Callable[[bytes], object] = lambda piece: None
@@ -267,9 +270,6 @@ class SegmentReader:
             return self._cache.window(self.log, chunks, left, upto)
         with closing(self.log.stored(chunks, left)) as stored:
             return [self.log.plain(chunk, each) for chunk, each in zip(chunks, stored, strict=True)]
-
-    def _decrypted(self, stored: bytes, key: str, position: int) -> bytes:
-        return stored if self._cipher is None else self._cipher.decrypt(stored, source=key, position=position)
 
     def _object_size(self, key: str, expected: int) -> int:
         if expected == 0 and key == self._indexes_key:

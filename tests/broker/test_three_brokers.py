@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.frozen_broker import freeze, thaw
 from tierstate.broker.answers import FetchSpec
 from tierstate.broker.open import Broker, open_broker
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -82,10 +83,10 @@ def test_a_frozen_broker_is_not_waited_for_and_not_sent_a_delete(
     three: Broker, topic: str, kafka_three: KafkaSandbox
 ) -> None:
     leader, _ = lead(three, topic)
-    kafka_three.freeze(leader - 1)
+    freeze(kafka_three, leader - 1)
     try:
         with pytest.raises(BrokerUnavailable, match=r"was not sent"):
             three.control.delete_records_on(leader, topic, 0, Offset(10), timeout=1.0)
     finally:
-        kafka_three.thaw(leader - 1)
+        thaw(kafka_three, leader - 1)
     assert three.reads.bounds(topic, 0).local_start == 0

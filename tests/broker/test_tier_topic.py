@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.beheading import alter, cut
+from tests.servers.frozen_broker import freeze, thaw
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import KafkaReader
 from tierstate.broker.tier_topic import KafkaTierTopic, TierBatch, TierReader, TierTopic
@@ -359,10 +360,10 @@ def test_an_append_without_an_acknowledgement_has_an_unknown_outcome(name: str) 
         properties = {"bootstrap.servers": sandbox.bootstrap}
         create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
         topic = KafkaTierTopic(properties, name, "", 2, append_timeout_s=3.0)
-        sandbox.freeze(0)
+        freeze(sandbox, 0)
         with pytest.raises(UnknownOutcome, match="may or may not have landed"):
             topic.append(0, "a/0/x", b"v")
-        sandbox.thaw(0)
+        thaw(sandbox, 0)
         topic.close()
 
 

@@ -20,9 +20,9 @@ from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import PrefixContested, StorageUnavailable, Unavailable
 from tierstate.state.ids import COPIER
 from tierstate.state.offsets import TimestampMs
-from tierstate.storage.claimed_store import claimed
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.wrapped_stores import claimed
 
 PERIOD, TRIAL = 20.0, 24 * 3600.0
 DATA = "orders/segment.log"

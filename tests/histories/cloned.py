@@ -26,8 +26,8 @@ from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import StorageUnavailable, Unavailable
 from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import TimestampMs
-from tierstate.storage.claimed_store import claimed
 from tierstate.storage.memory import MemoryStore
+from tierstate.storage.wrapped_stores import claimed
 
 STEPS, PERIOD, TRIAL = 250, 20.0, 24 * 3600.0
 OBJECTS = 20

@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from bench.native_tiers import kafkas_own_tiers
 from tierstate.app.opening.kip405_connection import Kip405Connection
 from tierstate.cli.main import run
 from tierstate.kip405.records import SegmentRecord, SegmentUpdate, decode_record
@@ -25,7 +26,6 @@ from tierstate.kip405.topic import TOPIC, metadata_partition_of
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.sandbox.properties import kafkas_own_tiers
 from tierstate.state.ids import RemoteSegmentId
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.state.offsets import TimestampMs

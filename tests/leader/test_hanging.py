@@ -36,9 +36,9 @@ from tierstate.runtime.settings import Settings
 from tierstate.runtime.watchdog import Supervisor, Watchdog, alive, loop
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Position
-from tierstate.storage.living_store import living
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.probe import StoreWatch
+from tierstate.storage.wrapped_stores import living
 
 LIMITS = longest_silence(Settings())
 LONG_S = max(LIMITS.values())

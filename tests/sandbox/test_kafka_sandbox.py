@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.servers.frozen_broker import freeze, thaw
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import BrokerUnavailable, InvalidRequest
 
@@ -103,9 +104,9 @@ def test_a_killed_broker_starts_again_on_its_port_and_a_frozen_one_thaws(
     kafka_three.stop(2)
     assert kafka_three.brokers[2].pid is None
     kafka_three.start(2)
-    kafka_three.freeze(0)
+    freeze(kafka_three, 0)
     wait_until(lambda: process_state(kafka_three.brokers[0].pid) == "T")
-    kafka_three.thaw(0)
+    thaw(kafka_three, 0)
     wait_until(lambda: process_state(kafka_three.brokers[0].pid) != "T")
     assert kafka_three.bootstrap == before
     for broker in kafka_three.brokers:

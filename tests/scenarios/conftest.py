@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from bench.native_tiers import kafkas_own_tiers
 from tests.scenarios.reasons_world import Desk, NewReasonTopic, ReasonTopic
 from tests.scenarios.story import Story, telling
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.sandbox.properties import kafkas_own_tiers
 
 GUARDED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from moto.server import ThreadedMotoServer
 
 from tests.scenarios.house import House, Running, eventually, get, run
+from tests.servers.frozen_broker import freeze, thaw
 from tests.storage.faulty_proxy import FaultyProxy
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -161,12 +162,12 @@ def test_an_agent_whose_broker_froze_stops(house_own: House) -> None:
     house_own.append(topic, 2_000)
     agent = house_own.start("agent")
     eventually(lambda: len(house_own.logs(topic)) == 1)
-    house_own.kafka.freeze(0)
+    freeze(house_own.kafka, 0)
     try:
         eventually(lambda: get(f"{address(agent)}/readyz")[0] == 503)
         assert agent.stop(seconds=SECONDS) == 0
     finally:
-        house_own.kafka.thaw(0)
+        thaw(house_own.kafka, 0)
 
 
 def test_a_gateway_stops_as_fast(house: House) -> None:

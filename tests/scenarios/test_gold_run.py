@@ -24,12 +24,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from bench.native_tiers import kafkas_own_tiers
 from tests.scenarios.house import House, eventually
 from tests.scenarios.kip405 import DELETED, FINISHED, KafkaSegment, kafka_segments, read_from_beginning, stored
 from tests.scenarios.workload import Workload, max_timestamp, without_marker_times
 from tierstate.log.transaction_index import parse_producer_snapshot
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.sandbox.properties import kafkas_own_tiers
 from tierstate.state.segment import RemoteSegment
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.segment.manifest import IndexKind

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from tests.commits import commit
 from tests.leader.real import RECORD, eventually
 from tests.scenarios.reasons_world import ACTS, Desk, NewReasonTopic, ReasonTopic, patch, shows, transaction
+from tests.servers.frozen_broker import freeze, thaw
 from tierstate.rules.reasons import Reason
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.epochs import LeaderEpoch
@@ -74,7 +75,7 @@ def test_a_replica_is_slow_and_another_broker_leads(kafka_three: KafkaSandbox, t
         # one of three brokers leads neither: with two tier partitions, each could have one of the others
         frozen = next(index for index in others if kafka_three.brokers[index].address.node_id != tiers.leader)
         desk.work()  # begins the term: with a frozen replica in sync no fact would be acknowledged, until it is dropped
-        kafka_three.freeze(frozen)
+        freeze(kafka_three, frozen)
         try:
             producer = topic.producer(acks="1")
             for number in range(4_000):
@@ -84,7 +85,7 @@ def test_a_replica_is_slow_and_another_broker_leads(kafka_three: KafkaSandbox, t
             where = r"high watermark \d+ is not past segment \d+\.\.\d+ of [\d,]+ bytes"
             desk.says("copied", Reason.NOT_REPLICATED, rf"{where}: a replica in sync has no more")
         finally:
-            kafka_three.thaw(frozen)
+            thaw(kafka_three, frozen)
 
 
 @shows(Reason.COPY_LAG, Reason.NO_LOG_START)

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.scenarios.house import House, eventually
+from tests.servers.frozen_broker import freeze, thaw
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -56,7 +57,7 @@ def test_a_gateway_whose_broker_is_silent_reports_it_and_serves_remote_data(hous
     management = gateway.said()["management"]
     eventually(lambda: not not_ready(management), 30)
     assert httpx.get(f"{url}/v1/topics/{topic}").status_code == 200
-    house.kafka.freeze(0)
+    freeze(house.kafka, 0)
     try:
         assert "the brokers are away" in str(eventually(lambda: not_ready(management), 30))
         path = f"{url}/v1/topics/{topic}/partitions/0/records?offset=0&tier=remote"
@@ -64,7 +65,7 @@ def test_a_gateway_whose_broker_is_silent_reports_it_and_serves_remote_data(hous
         assert answer.status_code == 200, answer.text
         assert httpx.get(f"http://{management}/healthz", timeout=30).status_code == 200, "no restart would help"
     finally:
-        house.kafka.thaw(0)
+        thaw(house.kafka, 0)
     eventually(lambda: not not_ready(management), 30)
     gateway.stop()
 

@@ -13,6 +13,7 @@ from functools import partial
 from tests.scenarios.copied_cluster import CopyOf
 from tests.scenarios.house import Running
 from tests.scenarios.story_kafka import ClusterAdmin
+from tests.servers.frozen_broker import freeze, thaw
 from tests.soak.disturbances import Look, sweep_orphans
 from tests.soak.ground import Ground
 from tests.soak.topics import EVERYWHERE, TOPICS
@@ -55,14 +56,14 @@ def cluster_copied(ground: Ground, chance: random.Random) -> Look:
 @contextmanager
 def _standing_still(ground: Ground) -> Iterator[None]:
     for each in EVERYWHERE:
-        ground.kafka.freeze(each)
+        freeze(ground.kafka, each)
     for agent in ground.agents.values():
         agent.process.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
         for each in EVERYWHERE:
-            ground.kafka.thaw(each)
+            thaw(ground.kafka, each)
         for agent in ground.agents.values():
             agent.process.send_signal(signal.SIGCONT)
 

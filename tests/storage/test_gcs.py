@@ -40,9 +40,8 @@ from tierstate.state.errors import (
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
-from tierstate.storage.gcs import GcsStore
+from tierstate.storage.gcs import GcsStore, authorized_session
 from tierstate.storage.gcs_errors import answered
-from tierstate.storage.gcs_options import authorized_session
 from tierstate.storage.gcs_upload import STEP, ResumableUpload
 from tierstate.storage.object_store import MIB, RangeNotSatisfiable
 from tierstate.storage.options import StoreOptions

@@ -14,9 +14,9 @@ from tierstate.state.errors import ObjectNotFound
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
-from tierstate.storage.living_store import living
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.wrapped_stores import living
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
