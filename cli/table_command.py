@@ -142,7 +142,7 @@ def evolve(context: Context, table: str, value_schema: str | None, key_schema: s
     meets one. Run again it does nothing.
     """
     with catalog_of(context) as catalog:
-        from ..lake.table_evolve import evolve_table
+        from ..lake.table_commit import evolve_table
         from ..lake.table_open import fresh_attempt
 
         lake_table = catalog.table(table)

@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 
 from ..fetch.logical import Ask, LogicalPartition
 from ..fetch.piece import Fetched
-from ..fetch.proven_log import AnotherLog
-from ..fetch.remote_parts import RemoteReads, RemoteRun, read_parts
+from ..fetch.remote_parts import AnotherLog, RemoteReads, RemoteRun, read_parts
 from ..state.errors import CorruptData, ObjectNotFound
 from ..state.routing import ReadRemote
 from ..state.segment import RemoteSegment

@@ -6,11 +6,12 @@ One or two requests are enough for each leader epoch and lineage, because a lead
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import Fenced
 from ..state.ids import TopicIdPartition
-from ..state.lineage import EpochEnd, confirmed_end
+from ..state.lineage import confirmed_end
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds, unconfirmed
@@ -44,12 +45,10 @@ class Confirmation:
         epoch, end = bounds.leader_epoch, Offset(0)
         if epoch is not None:
             try:
-                end = confirmed_end(view.lineage, lambda lineage_epoch: self._end_of(lineage_epoch, epoch))
+                ask = partial(self._local.end_of_epoch, self._topic, self._partition, leader_epoch=epoch)
+                end = confirmed_end(view.lineage, ask)
             except Fenced as error:
                 raise unconfirmed(view, bounds, None) from error
         with self._lock:
             self._latest_answer = epoch, view.lineage, end
         return end
-
-    def _end_of(self, epoch: LeaderEpoch, leader_epoch: LeaderEpoch) -> EpochEnd | None:
-        return self._local.end_of_epoch(self._topic, self._partition, epoch, leader_epoch)

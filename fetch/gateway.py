@@ -159,14 +159,9 @@ class GatewayClient:
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
         """Return the offsets that can be read now."""
         bounds = self.bounds(topic, partition)
-        start, end = bounds.start(topic, partition), bounds.end(isolation)
-        if tier is Tier.LOCAL:
-            return Extent(max(start, bounds.local_start), end)
-        if tier is Tier.REMOTE:
-            return Extent(
-                start, min(end, start if bounds.highest_remote is None else Offset(bounds.highest_remote + 1))
-            )
-        return Extent(start, end)
+        highest = bounds.highest_remote
+        end = None if highest is None else Offset(highest + 1)
+        return bounds.extent(topic, partition, isolation, tier, lambda start: start if end is None else end)
 
     def records(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, *, columns: Names = None

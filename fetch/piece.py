@@ -11,7 +11,7 @@ from ..log.batch import iter_batches
 from ..state.errors import CorruptData, LineageUnconfirmed, ObjectNotFound, TierstateError
 from ..state.ids import TopicId
 from ..state.object_keys import ObjectKind, object_key
-from ..state.offsets import Offset
+from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, ReadRemote, Tier
 from ..state.segment import AbortedRange
 
@@ -50,6 +50,19 @@ class LogicalBounds:
     def end(self, isolation: Isolation) -> Offset:
         """Return the first offset that a reader may not see yet."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
+
+    def extent(
+        self, topic: str, partition: int, isolation: Isolation, tier: Tier, copied_end: Callable[[Offset], Offset]
+    ) -> Extent:
+        """Return the offsets that can be read from this tier, or from both. ``copied_end`` is called with the start.
+
+        Raises LineageUnconfirmed.
+        """
+        end = self.end(isolation)
+        if tier is Tier.LOCAL:
+            return Extent(max(self.log_start or self.local_start, self.local_start), end)
+        start = self.start(topic, partition)
+        return Extent(start, min(end, copied_end(start)) if tier is Tier.REMOTE else end)
 
     def start(self, topic: str, partition: int) -> Offset:
         """Return ``log_start``. Raises LineageUnconfirmed if it is unknown."""

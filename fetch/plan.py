@@ -9,7 +9,7 @@ records may have replaced the planned ones. Their batches have a higher epoch, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import AtEnd, Isolation, ReadRemote, Tier, begin_of
@@ -72,8 +72,9 @@ class PlannedRange:
             yield self._within(split), first
 
     def _within(self, parts: list[PlannedPart]) -> PlannedSplit:
-        start, end = parts[0].offsets.start, Offset(parts[-1].offsets.end + 1)
-        return replace(self.whole, start=start, end=end, parts=tuple(parts))
+        whole, start, end = self.whole, parts[0].offsets.start, Offset(parts[-1].offsets.end + 1)
+        place = whole.topic, whole.topic_id, whole.partition
+        return PlannedSplit(*place, start, end, whole.isolation, whole.leader_epoch, tuple(parts), whole.plan)
 
     def _rate(self, part: PlannedPart) -> float:
         return self.local_rate if part.segment is None else part.segment.log_bytes / len(part.segment.offsets)

@@ -17,8 +17,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from cachetools import LRUCache
-
 from ..state.offsets import OffsetRange
 from ..state.segment import RemoteSegment
 from ..storage.segment.cache import ChunkCache
@@ -30,8 +28,6 @@ from ..storage.segment.reader import SegmentReader
 THREADS = 2
 LINGER_S = 1.0
 """Seconds that a thread waits for more work: without it a steady reader starts more than a hundred threads a second."""
-FOLLOWED = 1024
-"""The most places whose next segments were already searched. The least recently used one is searched again."""
 
 Following = Callable[[], Iterable[tuple[RemoteSegment, OffsetRange]]]
 """Returns the segments that a reader needs after the current one, in order, and the needed offsets of each segment."""
@@ -59,8 +55,6 @@ class Prefetch:
         self._stop = threading.Event()
         self._jobs: deque[_Job] = deque()
         self._underway: set[Hashable] = set()
-        self._followed: LRUCache[Hashable, int] = LRUCache(FOLLOWED)
-        """The cache's evictions before each search. While their number is equal, all that it found is still there."""
         self._pending = self._threads = self._waiting = 0
         self.bytes = self.failures = 0
 
@@ -73,17 +67,7 @@ class Prefetch:
         left = self._budget - self._ahead_in(reader, position, offsets, self._budget)
         if left > self._budget // 2:  # the end of the offsets needed of this segment is near
             name = ("following", reader.log.key, offsets.end, position)
-            evictions = self._cache.evictions
-            with self._lock:
-                if self._followed.get(name) == evictions:
-                    return
-
-            def run() -> None:
-                self._load_following(left, following())
-                with self._lock:
-                    self._followed[name] = evictions
-
-            self._submit(_Job(name, 0, run))
+            self._submit(_Job(name, 0, lambda: self._load_following(left, following())))
 
     def close(self) -> None:
         """Discard waiting loads. Running loads stop soon, by themselves. Idempotent."""

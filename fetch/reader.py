@@ -33,10 +33,10 @@ from .piece import Fetched as Fetched
 from .piece import LogicalBounds as LogicalBounds
 from .piece import LogicalTopic as LogicalTopic
 from .piece import records as records
-from .proven_log import proven
 from .read_ahead import read_ahead
 from .recent_views import RecentViews
 from .remote import RemoteTier
+from .remote_parts import proven
 
 FETCH_BYTES = 1024 * 1024
 TOPIC_AGE_S = 1.0
@@ -139,14 +139,7 @@ class LogReader:
         Raises LineageUnconfirmed if only the view has the answer, and the view may describe a lost branch.
         """
         log = self.partition(topic, partition)
-        bounds = log.bounds()
-        end = bounds.end(isolation)
-        if tier is Tier.LOCAL:
-            return Extent(max(bounds.log_start or bounds.local_start, bounds.local_start), end)
-        start = bounds.start(topic, partition)
-        if tier is Tier.REMOTE:
-            return Extent(start, min(end, log.copied_end(start)))
-        return Extent(start, end)
+        return log.bounds().extent(topic, partition, isolation, tier, log.copied_end)
 
     def fetch(
         self,

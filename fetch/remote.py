@@ -40,7 +40,7 @@ from .batch_order import BatchOrder, Misplaced
 from .locate import locate_batch, unproven
 from .piece import StoredBatches
 from .prefetch import Following, Prefetch
-from .proven_log import is_right
+from .remote_parts import is_right
 from .window_batches import (
     BASE,
     BATCH_PREFIX,

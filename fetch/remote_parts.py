@@ -15,14 +15,16 @@ than that is held twice. If a caller closes the iterator early, no thread and no
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from ..log.batch import BatchHeader
+from ..log.batch import BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..state.errors import CorruptData, OtherBytes
+from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import ByteRange, Offset, OffsetRange
 from ..state.routing import Isolation, ReadRemote
 from ..state.segment import AbortedRange, RemoteSegment
@@ -35,7 +37,7 @@ from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch, unproven
-from .proven_log import AnotherLog, another_log, is_right
+from .piece import Fetched
 from .remote import RemotePiece, aborted_of, open_segment, touching
 from .window_batches import BATCH_PREFIX, WindowBatches, batch_size, batches_of, require_cut_off
 
@@ -280,3 +282,46 @@ class _Reading:
 
     def _inside_a_batch(self) -> CorruptData:
         return CorruptData("the log ends inside a batch", file=self._source, position=self._position)
+
+
+class AnotherLog(CorruptData):
+    """The log is another one. Each batch may be correct, but none of them can be trusted."""
+
+
+def another_log(segment: RemoteSegment, crc32c: int) -> AnotherLog:
+    """Return the error of a segment whose plain log has this CRC-32C."""
+    return AnotherLog(
+        "the log is not the one that was copied: its CRC-32C is another",
+        file=object_key(segment.object_key, ObjectKind.LOG),
+        expected=f"{segment.log_crc32c:08x}",
+        found=f"{crc32c:08x}",
+    )
+
+
+def is_right(data: bytes | memoryview, source: str) -> bool:
+    """Return whether each of these complete batches is right by itself."""
+    with suppress(CorruptData):
+        deque(iter_batches(data, source=source), 0)
+        return True
+    return False
+
+
+def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:
+    """Yield the pieces. Raises AnotherLog in place of a segment's last piece if its log is not the one that was copied.
+    If a batch of this piece is wrong by itself, the piece is yielded, because the decoder reports the wrong batch."""
+    segment: RemoteSegment | None = None
+    """The segment that has been read from its start on so far."""
+    crc32c = 0
+    for piece in pieces:
+        current = None if piece.read is None else piece.read.segment
+        if current is not None and current.described and piece.offset == current.offsets.start:
+            segment, crc32c = current, 0
+        elif current != segment:
+            segment = None
+        if segment is not None:
+            crc32c = extended(crc32c, piece.data)
+            if piece.next_offset > segment.last_record_offset and crc32c != segment.log_crc32c:
+                if is_right(piece.data, segment.object_key):
+                    raise another_log(segment, crc32c)
+                segment = None
+        yield piece

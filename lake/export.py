@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from ..app.opening.connection import Advance, ShowProgress
 from ..fetch.plan import Groups
@@ -88,6 +89,11 @@ class Exported:
 
 
 Refuse = Callable[[Task, TierstateError], None]
+
+
+def raise_error(task: Task, error: TierstateError) -> None:
+    """Raise the error: a `Refuse` of callers for which each task counts."""
+    raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,26 +220,21 @@ class Export:
         self,
         plan: ExportPlan,
         tasks: Iterable[Task],
-        refuse: Refuse | None = None,
+        refuse: Refuse = raise_error,
         done: Mapping[int, TaskDone] | None = None,
     ) -> Iterator[Job]:
         """Yield a job for each task, routed by the current state of the log. ``refuse`` is called with a task that
-        cannot be routed; without ``refuse`` its error is raised. ``done``: the outcomes to check, by task number. None
-        means to export.
+        cannot be routed. ``done``: the outcomes to check, by task number. None means to export.
         """
-        tasks = list(tasks)
+        tasks = sorted(tasks, key=lambda task: task.number)
         self.keep(spans(tasks))
-        runs = deque(_runs(tasks))
+        runs = deque([*group] for _, group in groupby(tasks, lambda task: task.partition))  # each is routed at once
         while runs:
             run = runs.popleft()
-            extent = Extent(run[0].start, run[-1].end)
+            number, extent = run[0].partition, Extent(run[0].start, run[-1].end)
             try:
-                planned_range = self.log.planned(
-                    plan.topic, run[0].partition, extent, plan.shape.isolation, leased=True
-                )
+                planned_range = self.log.planned(plan.topic, number, extent, plan.shape.isolation, leased=True)
             except TierstateError as error:
-                if refuse is None:
-                    raise
                 reason = range_error(error)
                 if len(run) == 1:
                     refuse(run[0], reason)
@@ -269,18 +270,6 @@ def _require_alike(plan: ExportPlan, shape: Shape) -> None:
             **plan.shape.columns.said(),
             isolation=plan.shape.isolation.value,
         )
-
-
-def _runs(tasks: list[Task]) -> Iterator[list[Task]]:
-    """Yield lists of tasks that follow each other without a gap. Each list is routed at once."""
-    run: list[Task] = []
-    for task in tasks:
-        if run and (run[-1].partition, run[-1].end) != (task.partition, task.start):
-            yield run
-            run = []
-        run.append(task)
-    if run:
-        yield run
 
 
 def _within(whole: PlannedSplit, task: Task) -> PlannedSplit:

@@ -142,7 +142,7 @@ def leased(
 
 
 class OwnLog:
-    """Reads both tiers directly. `leases.leased` protects segments while they are read."""
+    """Reads both tiers directly. `leased` protects segments while they are read."""
 
     def __init__(self, reader: LogReader) -> None:
         self.source = reader

@@ -83,11 +83,9 @@ class ParquetFile:
 
     def sha256(self) -> tuple[int, str]:
         """Return the size in bytes and the SHA-256 (hex) of the finished file."""
-        sha, size = hashlib.sha256(), 0
-        for piece in self.pieces():
-            sha.update(piece)
-            size += len(piece)
-        return size, sha.hexdigest()
+        self._file.seek(0)
+        sha256 = hashlib.file_digest(self._file, "sha256").hexdigest()
+        return self._file.tell(), sha256
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the finished file from its beginning, in pieces."""

@@ -29,9 +29,11 @@ from pyiceberg.table.metadata import TableMetadata
 from ..fetch.planned_split import PlannedSplit
 from ..runtime.id_source import RandomIds
 from ..runtime.operation import Operation, run
-from ..state.errors import TierstateError
+from ..state.errors import InvalidRequest, TierstateError
 from ..state.ids import FactId
 from ..state.offsets import Extent, Offset
+from ..values.evolution import evolved
+from ..values.form import Form
 from ..values.schema_registry import RegistryAccess
 from .columns import Columns, ColumnsGrown
 from .jobs import Job, Task
@@ -174,3 +176,68 @@ class TableWork:
 def _shipped(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties without the table's place, which grows and which no task reads."""
     return {name: value for name, value in properties.items() if name != PLACE}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One change of a field. ``before`` is its old type, or None if the field is added."""
+
+    field: str
+    before: str | None
+    after: str
+
+
+def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
+    """Raise InvalidRequest if the columns evolved ``most`` times since the last row: they may never settle.
+
+    The count comes from the table itself, so a restarted follower continues it.
+    """
+    used = max((reach.versions[-1].version for reach in place.partitions.values() if reach.versions), default=0)
+    if table.facts.version - used >= most:
+        raise InvalidRequest(
+            "the schema grows again whenever the columns have become it, and no row was written between; once it has"
+            " settled, `tierstate table evolve` takes it, and the table goes on",
+            table=table.name,
+            topic=table.facts.topic,
+            evolved=table.facts.version - used,
+            most=most,
+        )
+
+
+def evolve_table(
+    table: LakeTable, forms: Mapping[str, Form], attempt_id: Callable[[], str], *, execute: bool
+) -> list[FieldChange]:
+    """Evolve `key` and `value` to these forms; return the changes. Raises InvalidRequest if that is impossible."""
+    while True:
+        columns = table.facts.columns
+        for name, form in forms.items():
+            columns = columns.with_form(name, evolved(columns.forms[name], form))
+        changed = list(changes(table.facts.columns.schema(), columns.schema()))
+        if columns == table.facts.columns or not execute:
+            return changed
+        if run(commit(table, Attempt(attempt_id()), Change(table.place(), columns=columns))):
+            return changed
+
+
+Fields: TypeAlias = pa.Schema | pa.StructType
+
+
+def changes(before: Fields, after: Fields, path: str = "") -> Iterator[FieldChange]:
+    """Yield the changes of fields. The names of nested fields have dots."""
+    for each in after:
+        name = f"{path}{each.name}"
+        if each.name not in before.names:
+            yield FieldChange(name, None, str(each.type))
+        else:
+            yield from _changes_of_type(before.field(each.name).type, each.type, name)
+
+
+def _changes_of_type(before: pa.DataType, after: pa.DataType, name: str) -> Iterator[FieldChange]:
+    if pa.types.is_struct(before) and pa.types.is_struct(after):
+        yield from changes(before, after, f"{name}.")
+    elif pa.types.is_list(before) and pa.types.is_list(after):
+        yield from _changes_of_type(before.value_type, after.value_type, f"{name}.element")
+    elif pa.types.is_map(before) and pa.types.is_map(after):
+        yield from _changes_of_type(before.item_type, after.item_type, f"{name}.value")
+    elif before != after:
+        yield FieldChange(name, str(before), str(after))

@@ -22,8 +22,7 @@ from .columns import ColumnsGrown
 from .jobs import is_of_all
 from .log import Keep, TopicLog, no_lease
 from .table import Change, LakeTable
-from .table_commit import Write, commit, take_out, write_here
-from .table_evolve import require_settling
+from .table_commit import Write, commit, require_settling, take_out, write_here
 from .table_files import Attempt, give_back, nothing_left
 from .table_place import Reach, TablePlace, common_end
 

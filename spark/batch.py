@@ -15,7 +15,7 @@ from functools import cache
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..fetch.planned_split import PlannedSplit, packed, unpacked
+from ..fetch.planned_split import PlannedSplit, SplitWriter, unpacked
 from ..runtime.clock import SystemClock
 from ..state.errors import ObjectNotFound
 from .options import SourceOptions
@@ -26,7 +26,7 @@ BATCH_BYTES = 2 * 1024 * 1024
 
 
 class SplitGroup(InputPartition):
-    """The splits of one task. ``value`` has the splits as `planned_split.packed` made them."""
+    """The splits of one task. ``value`` has the splits as `SplitWriter` packed them."""
 
     value: bytes
 
@@ -38,7 +38,8 @@ class SplitGroup(InputPartition):
 
 def tasks_of(groups: Iterable[tuple[PlannedSplit, ...]]) -> list[InputPartition]:
     """Return one Spark partition for each group."""
-    return [SplitGroup(packed(group)) for group in groups]
+    writer = SplitWriter()
+    return [SplitGroup(writer.packed(group)) for group in groups]
 
 
 class BatchReader(DataSourceReader):

@@ -149,11 +149,6 @@ class ChunkCache:
         return self._unused_held
 
     @property
-    def evictions(self) -> int:
-        """Evictions so far. Until this number changes, a chunk that is completely in memory stays there."""
-        return self._evictions
-
-    @property
     def counts(self) -> CacheCounts:
         """The counts of the cache in memory. `DiskCache.counts` has those of the disk."""
         with self._lock:

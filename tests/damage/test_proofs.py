@@ -28,7 +28,7 @@ from tests.log.batches import TIME
 from tierstate.consumer.assigned_partition import AssignedPartition
 from tierstate.consumer.remote_runs import RemoteRuns
 from tierstate.fetch.logical import Ask
-from tierstate.fetch.proven_log import AnotherLog
+from tierstate.fetch.remote_parts import AnotherLog
 from tierstate.state.errors import CorruptData, TierstateError
 from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import ReadRemote

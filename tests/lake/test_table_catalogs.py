@@ -18,7 +18,7 @@ from tests.lake.typed_tables import avro_world
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.storage.faulty_proxy import FaultyProxy
 from tierstate.lake.table_catalog import LakeCatalog
-from tierstate.lake.table_evolve import FieldChange, evolve_table
+from tierstate.lake.table_commit import FieldChange, evolve_table
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_upkeep import compact, expire, old_snapshots, strays, sweep
 from tierstate.runtime.clock import SystemClock

@@ -27,8 +27,7 @@ from tests.operations import run_until
 from tierstate.lake.columns import Columns
 from tierstate.lake.table import Change
 from tierstate.lake.table_check import check_table
-from tierstate.lake.table_commit import commit
-from tierstate.lake.table_evolve import FieldChange, evolve_table
+from tierstate.lake.table_commit import FieldChange, commit, evolve_table
 from tierstate.lake.table_facts import iceberg_schema
 from tierstate.lake.table_files import Attempt, rows_between
 from tierstate.lake.table_follow import Step, TableLimits

@@ -15,7 +15,7 @@ from bench.recorded_topic import NOW_MS, facts_of, partition_of
 from tests.fetch.two_tiers import OneTopic
 from tierstate.fetch.gone import NoBroker
 from tierstate.fetch.plan import PlannedSplit
-from tierstate.fetch.planned_split import packed, unpacked
+from tierstate.fetch.planned_split import SplitWriter, unpacked
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import SystemClock
@@ -153,15 +153,24 @@ def test_a_plan_of_a_hundred_thousand_segments_looks_at_each_of_them_as_often() 
 
 def test_packed_splits_are_the_splits_and_a_third_smaller_than_pickled_ones() -> None:
     splits = planned(view_of(20))
-    parts = [packed([split]) for split in splits]
-    assert [split for each in parts for split in unpacked(each)] == splits
-    assert sum(map(len, parts)) < 0.7 * sum(len(pickle.dumps(split)) for split in splits)
+    writer = SplitWriter()
+    packed = [writer.packed([split]) for split in splits]
+    assert [split for each in packed for split in unpacked(each)] == splits
+    assert sum(map(len, packed)) < 0.7 * sum(len(pickle.dumps(split)) for split in splits)
+
+
+def test_a_segment_of_several_splits_is_packed_once() -> None:
+    splits = planned(view_of(1))
+    writer = SplitWriter()
+    segments = {id(writer.segment(part.segment)) for split in splits for part in split.parts if part.segment}
+    assert len(splits) > 1
+    assert len(segments) == 1
 
 
 def test_splits_that_another_version_packed_are_refused() -> None:
-    ours = packed(planned(view_of(1))[:1])
-    of_another = ours.replace(b"K\x00Q", b"K\xfdQ")  # a class that is unknown here
-    assert of_another != ours
+    packed = SplitWriter().packed(planned(view_of(1))[:1])
+    of_another = packed.replace(b"K\x00Q", b"K\xfdQ")  # a class that is unknown here
+    assert of_another != packed
     with pytest.raises(InvalidRequest, match="another version of tierstate"):
         unpacked(of_another)
     with pytest.raises(InvalidRequest, match="another version of tierstate"):

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tests.spark.conftest import Orders
 from tests.spark.tiers import Tiers
 from tierstate.fetch.plan import Groups, PlannedPart, PlannedRange, PlannedSplit
-from tierstate.fetch.planned_split import packed
+from tierstate.fetch.planned_split import SplitWriter
 from tierstate.log.decode import record_schema
 from tierstate.spark.batch import BATCH_BYTES, BatchReader, SplitGroup, sliced
 from tierstate.spark.columns import chosen_columns, spark_schema
@@ -188,7 +188,7 @@ def test_records_of_a_later_epoch_are_not_the_planned_ones(tiers: Tiers, planned
     tiers.trim(name, 0, 250)
     earlier = replace(planned[0].splits[0], leader_epoch=LeaderEpoch(-1))
     with pytest.raises(PlannedRangeLost, match="written again under leader epoch 0"):
-        read(reader, [SplitGroup(packed([earlier]))])
+        read(reader, [SplitGroup(SplitWriter().packed([earlier]))])
 
 
 @pytest.mark.kafka
@@ -202,7 +202,7 @@ def test_a_topic_created_again_is_not_the_one_that_was_planned(tiers: Tiers, pla
 
 
 def test_split_groups_travel() -> None:
-    group = pickle.loads(pickle.dumps(SplitGroup(packed([split(0), split(10)]))))
+    group = pickle.loads(pickle.dumps(SplitGroup(SplitWriter().packed([split(0), split(10)]))))
     assert group.splits == (split(0), split(10))
 
 
