@@ -21,7 +21,7 @@ from enum import StrEnum
 from ..fetch.piece import Fetched, as_written, below, naming
 from ..log.decode import RecordBlock, bytes_below, decode_records
 from ..log.json_lines import CHUNK_BYTES, Encoding
-from ..log.record_filter import RecordFilter
+from ..log.record_block import RecordFilter
 from ..state.errors import BatchTooLarge, CorruptData, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ..fetch.piece import Fetched
 from ..log.json_lines import Encoding
-from ..log.record_filter import RecordFilter
+from ..log.record_block import RecordFilter
 from ..runtime.pool import Pool
 from ..state.errors import InvalidRequest, OffsetOutOfRange, TierstateError
 from ..state.offsets import Offset

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..app.opening.positions import AtOffset, AtTime, Earliest, Latest, Position, offset_of, parse_time
+from ..app.opening.positions import AtOffset, Position, offset_of, parse_position, parse_time
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
@@ -148,20 +148,13 @@ def time_of(argument: str, value: datetime | str | int, now: TimestampMs) -> Tim
 
 def position_of(argument: str, value: When, now: TimestampMs) -> Position:
     """Return the position for a start or an end. Raises InvalidRequest, which names the argument."""
-    if isinstance(value, datetime):
-        return AtTime(parse_time(value.isoformat(), now))
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
         return AtOffset(Offset(value))
-    if value == "earliest":
-        return Earliest()
-    if value == "latest":
-        return Latest()
-    # digits alone are refused: "17" may be meant as an offset, and would be read as a time
-    if isinstance(value, str) and not value.isdigit():
-        try:
-            return AtTime(parse_time(value, now))
-        except InvalidRequest:
-            pass
+    text = value.isoformat() if isinstance(value, datetime) else value
+    # numbers as text are refused: "17" may be meant as an offset or as a time
+    if isinstance(text, str) and not text.removeprefix("-").isdigit():
+        with suppress(InvalidRequest):
+            return parse_position(text, now)
     meant = "earliest, latest, an offset as a number, a datetime, ISO 8601 text, or -1h"
     raise InvalidRequest(f"{argument} is none of: {meant}", **{argument: repr(value)})
 

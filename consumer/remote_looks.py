@@ -8,11 +8,14 @@ and of the partition of the latest request.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
 
@@ -21,20 +24,95 @@ from ..app.opening.kip405_connection import Kip405Connection
 from ..broker.control import BrokerControl
 from ..broker.error_codes import error_of_exception
 from ..fetch.logical import Ask, LogicalPartition
-from ..fetch.piece import naming
+from ..fetch.piece import Fetched, naming
 from ..fetch.reader import LogReader
+from ..fetch.remote_parts import AnotherLog, RemoteReads, RemoteRun, read_parts
 from ..follower.follower import Follower
 from ..follower.following import Following
 from ..follower.open import open_view
 from ..runtime.clock import Clock
 from ..runtime.settings import Settings
-from ..state.errors import AccessDenied, OffsetOutOfRange, TierstateError, UnknownTopic
+from ..state.errors import AccessDenied, CorruptData, ObjectNotFound, OffsetOutOfRange, TierstateError, UnknownTopic
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
 from ..state.routing import ReadRemote, Tier, begin_of
+from ..state.segment import RemoteSegment
 from .assigned_partition import AssignedPartition, Failed, Looked, Outcome
 from .consumer_config import ConsumerConfig
-from .remote_runs import RemoteRuns
+
+RUNS = 8
+PARTS = 64
+"""The most segments of one run. A new run begins after them."""
+WINDOW_BYTES = 4 * 1024 * 1024
+
+_Run = tuple[threading.Lock, RemoteRun]
+
+
+class RemoteRuns:
+    """Reads ahead for at most ``most`` partitions at a time, because it needs memory. Thread-safe, but only one `read`
+    per partition at a time.
+
+    A run reads ahead for one partition. With a distant store it holds up to 28 MiB: four requests of 4 MiB or a chunk,
+    and the waiting pieces. With a folder it holds windows of 4 MiB: the one that is being read, and those that wait.
+    Partitions beyond the first `RUNS` are read piece by piece, through the chunk cache.
+    """
+
+    def __init__(self, most: int = RUNS) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._runs: dict[AssignedPartition, _Run] = {}
+        self._doubted = WeakKeyDictionary[AssignedPartition, RemoteSegment]()
+        """The segment of each read that raised AnotherLog. It is checked completely before it is read again."""
+
+    def read(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> Fetched | None:
+        """Return the piece at ``where``, or None if the caller must use ``log``. Raises AnotherLog and Unavailable."""
+        piece = None
+        try:
+            self._prove(part, log, where, ask)
+            locked_run = self._run(part, log, where, ask)
+            if locked_run is None:
+                return None
+            lock, run = locked_run
+            with lock:
+                piece = run.take(where)
+        except AnotherLog:
+            self._doubted[part] = where.segment
+            raise
+        except (ObjectNotFound, CorruptData):  # `log` then reports the cause, and returns the records before the damage
+            pass
+        finally:
+            if piece is None:
+                self.end(part)
+        return None if piece is None else log.of_remote(where, piece)
+
+    def _prove(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> None:
+        segment = self._doubted.get(part)
+        if segment == where.segment:
+            reads = RemoteReads(log.remote.store, log.remote.keys, ask.isolation, WINDOW_BYTES)
+            deque(read_parts([(segment, segment.offsets)], reads), 0)
+        self._doubted.pop(part, None)
+
+    def _run(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> _Run | None:
+        with self._lock:
+            entry = self._runs.get(part)
+            if entry is None and len(self._runs) < self._most:
+                parts = [*islice(log.parts(where, ask), PARTS)]
+                reads = RemoteReads(log.remote.store, log.remote.keys, ask.isolation, WINDOW_BYTES)
+                entry = self._runs[part] = threading.Lock(), RemoteRun(parts, reads)
+            return entry
+
+    def end(self, part: AssignedPartition) -> None:
+        """End the run of ``part``. Waits for a running read of the run. Idempotent."""
+        with self._lock:
+            entry = self._runs.pop(part, None)
+        if entry is not None:
+            lock, run = entry
+            with lock:
+                run.close()
+
+    def close(self) -> None:
+        for part in list(self._runs):
+            self.end(part)
+
 
 LOOKERS = 4
 PIECE_BYTES = 1024 * 1024

@@ -250,7 +250,7 @@ class LogReader:
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Batches:
         """Yield the records that match ``search``, as `source.SearchedSource.found` does."""
-        from ..log.record_filter import RecordFilter  # imports numba, which not every reader needs
+        from ..log.record_block import RecordFilter
 
         filter_ = RecordFilter(search.key, search.contains)
         for piece in self.scan(topic, partition, *extent, isolation=isolation, tier=tier):

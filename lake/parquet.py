@@ -67,7 +67,7 @@ class ParquetFile:
     """A file that is being made. It has no name on disk, and is deleted with its process. Methods raise DiskFull."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-export-")
+        self._file = tempfile.TemporaryFile(prefix="tierstate-export-")
         self._writer = writer_of(self._file, schema)
 
     def write(self, rows: pa.Table) -> None:

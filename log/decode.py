@@ -22,10 +22,10 @@ from .compression import FIRST_BYTES, MAX_RECORDS_BYTES, Scratch, decompress_int
 from .isolation import AbortFilter
 from .record_block import MAX_RECORDS as MAX_RECORDS
 from .record_block import RecordBlock as RecordBlock
+from .record_block import RecordFilter
 from .record_columns import RECORD_SCHEMA as RECORD_SCHEMA
 from .record_columns import empty
 from .record_columns import record_schema as record_schema
-from .record_filter import RecordFilter
 
 PIECE_BYTES = 1 << 20
 MAX_OFFSET = kernels.MAX_OFFSET

@@ -6,7 +6,7 @@ If a step is not taken, the decision contains the reason, and `status.py` shows 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..state.facts import OrderKind
@@ -215,14 +215,7 @@ def _copy(view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs,
 
 def retention_of(config: TopicConfig) -> TopicRetention:
     """Return the retention of the topic. While the topic is refused, retention keeps everything."""
-    if refusal(config) is not None:
-        return KEEPS_ALL
-    retention = TopicRetention.of(
-        config.retention_ms, config.retention_bytes, config.local_retention_ms, config.local_retention_bytes
-    )
-    if config.remote_ms is None or config.remote_bytes is None:
-        return retention
-    return replace(retention, total_ms=config.remote_ms, total_bytes=config.remote_bytes)
+    return config.retention if refusal(config) is None else KEEPS_ALL
 
 
 def _trim(

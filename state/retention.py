@@ -21,6 +21,16 @@ _OURS = ("remote_ms", "remote_bytes")
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRetention:
+    """The effective retention of a topic, in milliseconds and bytes. -1 is unlimited; local -2 is already resolved."""
+
+    total_ms: int
+    total_bytes: int
+    local_ms: int
+    local_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicConfig:
     """The effective settings: the topic's own, else the broker's default. In milliseconds and bytes; -1 is no limit."""
 
@@ -35,6 +45,17 @@ class TopicConfig:
     remote_ms: int | None = None
     """The remote tier's own retention, of tierstate's settings. None: that of the topic. ``remote_bytes``: the same."""
     remote_bytes: int | None = None
+
+    @property
+    def retention(self) -> TopicRetention:
+        """Return the effective retention. The remote tier's own retention, if there is one, is the total."""
+        local_ms, local_bytes = self.local_retention_ms, self.local_retention_bytes
+        total_ms, total_bytes = self.retention_ms, self.retention_bytes
+        local_ms = total_ms if local_ms == SAME_AS_TOTAL else local_ms
+        local_bytes = total_bytes if local_bytes == SAME_AS_TOTAL else local_bytes
+        if self.remote_ms is not None and self.remote_bytes is not None:
+            total_ms, total_bytes = self.remote_ms, self.remote_bytes
+        return TopicRetention(total_ms, total_bytes, local_ms, local_bytes)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -60,26 +81,6 @@ class TopicConfig:
             remote_storage_enable=entries.get("remote.storage.enable", "false") == "true",
             timestamp_type=entries.get("message.timestamp.type", default.timestamp_type),
             unclean_leader_election_enable=entries.get("unclean.leader.election.enable", "false") == "true",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRetention:
-    """The effective retention of a topic, in milliseconds and bytes. -1 is unlimited; local -2 is already resolved."""
-
-    total_ms: int
-    total_bytes: int
-    local_ms: int
-    local_bytes: int
-
-    @classmethod
-    def of(cls, total_ms: int, total_bytes: int, local_ms: int, local_bytes: int) -> TopicRetention:
-        """Resolve ``retention.ms/bytes`` and ``local.retention.ms/bytes`` as configured."""
-        return cls(
-            total_ms,
-            total_bytes,
-            total_ms if local_ms == SAME_AS_TOTAL else local_ms,
-            total_bytes if local_bytes == SAME_AS_TOTAL else local_bytes,
         )
 
 

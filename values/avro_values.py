@@ -18,11 +18,10 @@ from fastavro import schemaless_reader
 
 from ..runtime.clock import SystemClock
 from ..state.errors import CorruptData, InvalidRequest
-from .avro_evolution import require_units
 from .avro_schemas import parsed, refuse_nothing, refuse_recursive
 from .avro_tree import text_of, tree_of
 from .avro_type import shaping
-from .evolution import evolved
+from .evolution import evolved, require_units
 from .form import AVRO, Form, SchemaGrown
 from .schema_registry import FRAME, MAGIC, RegisteredSchema, RegistryAccess, SchemaRegistry
 from .typed_column import TypedColumn, columned

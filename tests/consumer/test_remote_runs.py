@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from tests.fetch.conftest import golden_log as golden_log
 from tests.fetch.two_tiers import Golden, rows_of
 from tierstate.consumer.assigned_partition import AssignedPartition
-from tierstate.consumer.remote_runs import RemoteRuns
+from tierstate.consumer.remote_looks import RemoteRuns
 from tierstate.fetch.logical import Ask, LogicalPartition
 from tierstate.fetch.piece import Fetched
 from tierstate.state.errors import CorruptData, SegmentExpired

@@ -26,7 +26,7 @@ from tests.damage.readers import (
 from tests.damage.segments import CHUNK_BYTES, TOPIC, Form, Row, Segments, batch_positions, made_segments
 from tests.log.batches import TIME
 from tierstate.consumer.assigned_partition import AssignedPartition
-from tierstate.consumer.remote_runs import RemoteRuns
+from tierstate.consumer.remote_looks import RemoteRuns
 from tierstate.fetch.logical import Ask
 from tierstate.fetch.remote_parts import AnotherLog
 from tierstate.state.errors import CorruptData, TierstateError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.log.batches import NONE, TIME, ZSTD, Batch, block_rows, record
 from tierstate.log.decode import decode_records
-from tierstate.log.record_filter import RecordFilter
+from tierstate.log.record_block import RecordFilter
 
 # few letters, so that a search often begins to match and seldom goes on
 BYTES = st.lists(st.sampled_from(b"ab\0"), max_size=9).map(bytes)

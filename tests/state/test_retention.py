@@ -6,7 +6,7 @@ import pytest
 
 from tierstate.state.local_segments import LocalSegment
 from tierstate.state.offsets import Offset, TimestampMs
-from tierstate.state.retention import TopicRetention, local_retention_end
+from tierstate.state.retention import TopicConfig, TopicRetention, local_retention_end
 
 NOW = TimestampMs(1_000_000)
 
@@ -70,4 +70,6 @@ def test_an_empty_or_only_active_log_keeps_everything() -> None:
 def test_local_settings_of_minus_two_mean_the_total(
     configured: tuple[int, int, int, int], effective: tuple[int, int, int, int]
 ) -> None:
-    assert TopicRetention.of(*configured) == TopicRetention(*effective)
+    assert TopicConfig(*configured).retention == TopicRetention(*effective)
+    of_remote = TopicConfig(*configured, remote_ms=3, remote_bytes=4).retention
+    assert of_remote == TopicRetention(3, 4, *effective[2:])
