@@ -233,14 +233,9 @@ def _given(options: Mapping[str, str]) -> dict[str, object]:
 
 def _gateway(options: Mapping[str, str]) -> GatewayAccess:
     """Return the access to a gateway. Raises InvalidRequest for options of cluster and store: a gateway has them."""
-    refused = [name for name, _ in _names(options)] + [name for name in options if name.startswith("kafka.")]
-    for name in refused:
-        value = options.get(name, "").strip()
-        if value and value != DEFAULTS.get(name) and name != "kafka.isolation.level" and name != "kafka.group.id":
-            raise InvalidRequest(f"option {name}: the gateway (tierstate.gateway) knows that; leave one of them out")
     texts = {name: options.get(f"tierstate.{name}", "").strip() for name in OF_A_GATEWAY}
     token, ca, chain, key = (Path(file) if (file := texts[name]) else None for name in FILES_FOR_A_GATEWAY)
-    return access_of(
+    access = access_of(
         options["tierstate.gateway"],
         lambda name: f"option tierstate.{name}",
         token_file=token,
@@ -249,6 +244,12 @@ def _gateway(options: Mapping[str, str]) -> GatewayAccess:
         cert_file=chain,
         key_file=key,
     )
+    refused = [name for name, _ in _names(options)] + [name for name in options if name.startswith("kafka.")]
+    for name in refused:
+        value = options.get(name, "").strip()
+        if value and value != DEFAULTS.get(name) and name != "kafka.isolation.level" and name != "kafka.group.id":
+            raise InvalidRequest(f"option {name}: the gateway (tierstate.gateway) knows that; leave one of them out")
+    return access
 
 
 def _names(options: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -7,7 +7,6 @@ different: it is part of every key, verbatim and without a ``/`` (`state/object_
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,8 +20,8 @@ from .options import StoreOptions
 
 DEFAULT = StoreOptions()
 
-_CLOUDS = {"s3": (".s3", "S3Store", ""), "gs": (".gcs", "GcsStore", "gcs"), "az": (".azure", "AzureStore", "azure")}
-"""Module and class of each scheme, and the extra that it needs."""
+_EXTRAS = {"s3": "", "gs": "gcs", "az": "azure"}
+"""The extra that each scheme needs."""
 _RIGHT = "file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
 
@@ -86,9 +85,21 @@ def _cloud(scheme: str, options: StoreOptions) -> Callable[..., ObjectStore]:
             "a gs:// store has no access key: it uses Google's application default credentials",
             variable="GOOGLE_APPLICATION_CREDENTIALS",
         )
-    module, name, extra = _CLOUDS[scheme]
     try:
-        store: Callable[..., ObjectStore] = getattr(import_module(module, __package__), name)
+        return _store_class(scheme)
     except ImportError as error:
-        raise MissingExtra(extra, f"a {scheme}:// store") from error
-    return store
+        raise MissingExtra(_EXTRAS[scheme], f"a {scheme}:// store") from error
+
+
+def _store_class(scheme: str) -> Callable[..., ObjectStore]:
+    if scheme == "s3":
+        from .s3 import S3Store
+
+        return S3Store
+    if scheme == "gs":
+        from .gcs import GcsStore
+
+        return GcsStore
+    from .azure import AzureStore
+
+    return AzureStore

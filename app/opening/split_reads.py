@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...runtime.clock import Clock
 from ...runtime.listener import ignore
-from ...runtime.settings import Settings
 from ...storage.open import open_store
 from ...storage.options import StoreOptions
 

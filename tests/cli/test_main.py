@@ -215,11 +215,11 @@ def broken(error: str, entry: str = "sys.exit(main.run(['config']))") -> list[st
     """Return a program whose `config` command fails with ``error``; ``entry`` calls it."""
     code = (
         "import sys, click, signal, os\n"
-        "from tierstate.cli import config, main\n"
+        "from tierstate.cli import main, setup\n"
         "from tierstate.state.errors import *\n"
         "@click.command('config')\n"
         f"def command():\n    {error}\n"
-        "config.command = command\n"
+        "setup.config = command\n"
         f"{entry}\n"
     )
     return [sys.executable, "-c", code]

@@ -213,6 +213,7 @@ def calls(pattern: str) -> set[str]:
 
 FIELDS = {
     "_session.hooks",
+    "_session.credentials",
     "blob.metadata",
     "blob.name",
     "blob.last_modified",
