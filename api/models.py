@@ -97,7 +97,7 @@ class Partition(BaseModel):
     cut_elsewhere: str | None = Field(
         description="Deletions on the broker only, and the command that extends them; null for an archive."
     )
-    lost_branch: str | None = Field(description="What was copied of a log that an election gave up since.")
+    lost_branch: str | None = Field(description="Which copied offsets are not in the log, and why.")
     kept: list[str] = Field(description="Segments whose objects a person keeps.")
     leases: list[Lease]
     unavailable: str | None = Field(description="Why the broker's bounds are unknown.")

@@ -40,6 +40,7 @@ from ..state.facts import (
     SegmentDeleteStarted,
     UnknownFact,
 )
+from ..state.ids import writer_of
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
@@ -272,7 +273,7 @@ def _told(partition: int, fact: Fact) -> models.RecentFact:
 def _words(fact: Fact) -> tuple[str, OffsetRange | None]:
     match fact:
         case LeaderElected():
-            return f"broker {fact.broker_id} leads, epoch {fact.epoch}; its log began at {fact.local_start:,}", None
+            return f"{writer_of(fact.broker_id)} leads, epoch {fact.epoch}; its log began at {fact.local_start:,}", None
         case LogStartAdvanced():
             return f"log start moved to {fact.log_start:,}: {fact.reason}", None
         case LocalTrimIntended():
@@ -280,13 +281,13 @@ def _words(fact: Fact) -> tuple[str, OffsetRange | None]:
         case OperatorOrder():
             return f"order: {describe_order(fact)}", None
         case IntegrityHold():
-            return f"held by broker {fact.broker_id}: {fact.reason}", None
+            return f"held by {writer_of(fact.broker_id)}: {fact.reason}", None
         case LineageSettled() | ContradictionSettled():
             return f"settled by {fact.settled_by}", None
         case GapAccepted():
             return f"gap accepted by {fact.accepted_by}: {fact.reason}", fact.offsets
         case PartitionMissing():
-            return f"broker {fact.broker_id} found no topic of this id", None
+            return f"{writer_of(fact.broker_id)} found no topic of this id", None
         case PartitionDeleted():
             return "the partition is deleted", None
         case _:
@@ -296,7 +297,7 @@ def _words(fact: Fact) -> tuple[str, OffsetRange | None]:
 def _words_of_segment(fact: Fact) -> tuple[str, OffsetRange | None]:
     match fact:
         case SegmentCopyStarted(attempt=attempt):
-            return f"copy of {_range(attempt.offsets)} began on broker {attempt.broker_id}", attempt.offsets
+            return f"copy of {_range(attempt.offsets)} was begun by {writer_of(attempt.broker_id)}", attempt.offsets
         case SegmentCopyFinished(segment=segment):
             size = f"{counted(segment.record_count, 'record')}, {about_size(segment.log_bytes)}"
             return f"copied {_range(segment.offsets)}: {size}", segment.offsets

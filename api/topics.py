@@ -29,7 +29,6 @@ from ..rules.trim import cut_elsewhere
 from ..runtime.pool import Pool
 from ..runtime.units import counted
 from ..state.errors import BrokerUnavailable, Unavailable, UnknownTopic
-from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
 from .credentials import Caller
@@ -251,12 +250,9 @@ def _partition(
     local_start = bounds.local_start if bounds else None
     lost, archive = status.get("facts_lost"), is_archive(status)
     overlap = None
-    gaps: list[OffsetRange] = []
-    if bounds is not None and start is not None:
-        if highest is not None and highest >= bounds.local_start:
-            overlap = models.Offsets(start=max(bounds.local_start, start), end=highest)
-        if start < bounds.local_start:
-            gaps = view.gaps(OffsetRange(start, Offset(bounds.local_start - 1)))
+    if bounds is not None and start is not None and highest is not None and highest >= bounds.local_start:
+        overlap = models.Offsets(start=max(bounds.local_start, start), end=highest)
+    gaps = view.gaps_between(start, bounds.local_start if bounds else None)
     return models.Partition(
         topic=topic.name,
         topic_id=topic.topic_id,

@@ -32,6 +32,11 @@ LARGEST_BATCH = 1_048_588
 """The largest record batch in the created topic, in bytes: Kafka's default, even if the brokers have another one."""
 LARGEST_FACT = 2 * MAX_FACT_BYTES
 """The batch of one fact, including its key, never has more bytes than this."""
+_WAYS_OUT = {
+    KafkaError.INVALID_REPLICATION_FACTOR: ": set tier_state.replication_factor to at most the number of brokers",
+    KafkaError.INVALID_PARTITIONS: ": set tier_state.partitions",
+    KafkaError.INVALID_CONFIG: "",
+}
 BEFORE_RECOVER = "tierstate init makes it, and if it was lost: " + TierStateLost.WAY_OUT
 
 
@@ -108,10 +113,9 @@ def _create(admin: Any, spec: TierTopicSpec) -> bool:
             return False
         if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
             raise AccessDenied("may not create the tier-state topic", topic=spec.name) from error
-        if code in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_CONFIG):
-            raise InvalidRequest(
-                "Kafka refuses this tier-state topic", topic=spec.name, reason=kafka_error(error)
-            ) from error
+        if code in _WAYS_OUT:
+            message = f"Kafka refuses this tier-state topic{_WAYS_OUT[code]}"
+            raise InvalidRequest(message, topic=spec.name, reason=kafka_error(error)) from error
         raise BrokerUnavailable("cannot create the tier-state topic", reason=kafka_error(error)) from error
     return True
 
@@ -180,7 +184,8 @@ def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     problems = [problem for name, value in spec.config.items() if (problem := _judge(name, value, actual.get(name)))]
     replicas = min((len(each.replicas) for each in partitions.values()), default=0)
     if replicas < spec.replication_factor:
-        problems.append(f"replication factor is {replicas}, at least {spec.replication_factor} is wanted")
+        target = f"{spec.replication_factor} is wanted (tier_state.replication_factor)"
+        problems.append(f"replication factor is {replicas}, at least {target}")
     if meta is not None and len(partitions) < meta.partitions:
         problems.append(f"{meta.partitions} partitions map its keys, but the topic has only {len(partitions)}")
     mapped = len(partitions) if meta is None else meta.partitions

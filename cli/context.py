@@ -153,12 +153,14 @@ class Context:
 
     def note_event(self, event: Event) -> None:
         """Print a note for an event that people must see; ignore other events. This method is a `Listener`."""
-        from ..runtime.listener import ChoreFailed, ChunkCacheOff, RequestRepeated, StoreThrottled
+        from ..runtime.listener import ChoreFailed, ChunkCacheOff, HeartbeatsAwaited, RequestRepeated, StoreThrottled
 
         if isinstance(event, ChunkCacheOff):
             self.output.note(f"disk cache of chunks is not used: {event.reason}")
         elif isinstance(event, ChoreFailed):
             self.output.note(f"{event.chore}: {event.error}")
+        elif isinstance(event, HeartbeatsAwaited):
+            self.output.note(f"waiting {event.seconds:g} s for the next heartbeats, if they run: {event.agents}")
         elif isinstance(event, RequestRepeated):
             self._note_store(event.error)
         elif isinstance(event, StoreThrottled):

@@ -39,7 +39,7 @@ def _show(context: Context, sides: Sides, executed: bool) -> None:
     rows = [
         (
             "this cluster" if side.ours else "another cluster",
-            side.beat.broker_id,
+            side.beat.writer,
             side.beat.host,
             side.beat.place,
             moment(side.written_at),
@@ -49,7 +49,7 @@ def _show(context: Context, sides: Sides, executed: bool) -> None:
         for side in sides.sides
     ]
     keeper = None if sides.keeper is None else {**asdict(sides.keeper), "others": sides.keeper.others.split()}
-    columns = ("of", "broker", "host", "place", "written", "state", "process")
+    columns = ("of", "writer", "host", "place", "written", "state", "process")
     heartbeats = [{**asdict(side.beat), "written_at": side.written_at, "ours": side.ours} for side in sides.sides]
     document = {"executed": executed, "heartbeats": heartbeats, "decision": keeper, "kept_here": sides.kept_here}
     context.output.table(columns, rows, document)

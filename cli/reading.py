@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
+from ..state.errors import InvalidRequest, LogGap, TierstateError, UnknownTopic
 from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier
 from .context import Context
@@ -146,7 +146,8 @@ class UnreadPartitions:
 
     @contextmanager
     def reading(self, partition: int) -> Iterator[None]:
-        """Record an error of tierstate in the ``with`` block as the partition's error. Prints a note for whole topics.
+        """Record an error of tierstate in the ``with`` block as the partition's error. Prints a note for whole topics,
+        and for a gap how to read around it.
 
         The error ends the block, but is not raised.
         """
@@ -156,6 +157,10 @@ class UnreadPartitions:
             self.errors[partition] = error
             if self._topic.partition is None:  # for a single named partition, `require_none` reports the error
                 self._output.note(f"{self._topic.topic}-{partition} is not read to its end: {error}")
+            if isinstance(error, LogGap):
+                place = f"{self._topic.topic}:{partition}"
+                around = f"{place} --to {error.start} reads what is before it, --from {error.end + 1} what is behind it"
+                self._output.note(f"{around}; readers skip it after tierstate accept-gap {place}")
 
     def wait(self, error: TierstateError) -> None:
         """Print a note that the command waits for Kafka or the store, unless the last such note had the same reason."""

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from ..state.errors import InvalidRequest
+from ..state.ids import writer_of
 from ..state.keys import key_of
 from ..state.offsets import moment
 from .context import Context
@@ -40,7 +41,7 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
             ]
             context.output.document([{**each, "executed": execute} for each in documents])
         for each in chosen if not context.as_json else ():
-            context.output.line(f"{each.id}  since {moment(each.at)}, seen by the agent of broker {each.broker_id}")
+            context.output.line(f"{each.id}  since {moment(each.at)}, seen by {writer_of(each.broker_id)}")
             context.output.line(f"  {each.reason}")
             context.output.line(f"  first   {each.first or '-'}")
             context.output.line(f"  second  {each.second or '-'}")

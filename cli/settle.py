@@ -103,6 +103,8 @@ def _decided(
 
 
 def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | None, executed: bool) -> None:
+    from ..state.ids import writer_of
+
     if context.as_json:
         context.output.document(_document(view, unknown, executed))
         return
@@ -111,7 +113,9 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
         epoch, start = unknown.begins
         line(f"LINEAGE UNKNOWN  the broker's log begins with epoch {epoch} at offset {start}")
         source = (
-            f"term {unknown.leader.epoch} of broker {unknown.leader.broker_id}" if unknown.leader else "the segments"
+            f"term {unknown.leader.epoch} of {writer_of(unknown.leader.broker_id)}"
+            if unknown.leader
+            else "the segments"
         )
         line(f"  known         {_epochs(unknown.lineage.entries)} (epoch:offset), by {source}")
         line(f"  checkpoint    {_epochs(view.lineage.entries)}")

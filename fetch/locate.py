@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import deque
+from contextlib import suppress
 
 from ..log.batch import HEADER_BYTES, iter_batches
 from ..log.indexes import lookup_position, offset_index_entries
@@ -99,6 +101,14 @@ def unproven(reader: SegmentReader, wrong: OtherBytes, segment: RemoteSegment) -
             return as_it_is
         at = None if batch is None else at + batch.size_bytes
     raise wrong
+
+
+def is_right(data: bytes | memoryview, source: str) -> bool:
+    """Return whether each of these complete batches is right by itself."""
+    with suppress(CorruptData):
+        deque(iter_batches(data, source=source), 0)
+        return True
+    return False
 
 
 def _by_index(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:

@@ -37,10 +37,9 @@ from ..storage.segment.known import check_known
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader, read_manifest, require_described
 from .batch_order import BatchOrder, Misplaced
-from .locate import locate_batch, unproven
+from .locate import is_right, locate_batch, unproven
 from .piece import StoredBatches
 from .prefetch import Following, Prefetch
-from .remote_parts import is_right
 from .window_batches import (
     BASE,
     BATCH_PREFIX,

@@ -15,13 +15,12 @@ than that is held twice. If a caller closes the iterator early, no thread and no
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from ..log.batch import BatchHeader, iter_batches
+from ..log.batch import BatchHeader
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..state.errors import CorruptData, OtherBytes
 from ..state.object_keys import ObjectKind, object_key
@@ -36,7 +35,7 @@ from ..storage.segment.in_order import Work, in_order
 from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
-from .locate import locate_batch, proven_batch, unproven
+from .locate import is_right, locate_batch, proven_batch, unproven
 from .piece import Fetched
 from .remote import RemotePiece, aborted_of, open_segment, touching
 from .window_batches import BATCH_PREFIX, WindowBatches, batch_size, batches_of, require_cut_off
@@ -296,14 +295,6 @@ def another_log(segment: RemoteSegment, crc32c: int) -> AnotherLog:
         expected=f"{segment.log_crc32c:08x}",
         found=f"{crc32c:08x}",
     )
-
-
-def is_right(data: bytes | memoryview, source: str) -> bool:
-    """Return whether each of these complete batches is right by itself."""
-    with suppress(CorruptData):
-        deque(iter_batches(data, source=source), 0)
-        return True
-    return False
 
 
 def proven(pieces: Iterable[Fetched]) -> Iterator[Fetched]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..state.facts import SegmentCopyStarted, SegmentDeleteFinished, SegmentDeleteStarted
-from ..state.ids import RemoteSegmentId, TopicIdPartition
-from ..state.lineage import readable_ranges
+from ..state.ids import RemoteSegmentId, TopicIdPartition, writer_of
+from ..state.lineage import readable_ranges, settles
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.routing import LocalBounds, in_force
@@ -21,6 +21,8 @@ from ..state.segment import RemoteSegment, SegmentState
 
 CLOCK_TOLERANCE_MS = 3_600_000
 """A record's time may be this much later than its copy before it counts as a time in the future."""
+
+CUT_BEFORE_COPY = "were deleted on the broker by DeleteRecords before they were copied"
 
 
 class Severity(StrEnum):
@@ -60,7 +62,8 @@ def check_view(view: PartitionView, bounds: LocalBounds | None) -> Iterator[Find
         if segment.contradiction:
             yield found(Severity.CORRUPT, f"contradiction: {segment.contradiction}", segment.segment_id)
     for hold in view.holds:
-        yield found(Severity.FINDING, f"held by broker {hold.broker_id}: {hold.reason}: {hold.first} / {hold.second}")
+        by = writer_of(hold.broker_id)
+        yield found(Severity.FINDING, f"held by {by}: {hold.reason}: {hold.first} / {hold.second}")
     for severity, what in _bounds(view, bounds):
         yield found(severity, what)
     if view.lineage_unknown:
@@ -157,18 +160,23 @@ def _descriptor(segment: RemoteSegment) -> Iterator[tuple[Severity, str]]:
 
 
 def _place(view: PartitionView, segment: RemoteSegment, owned: int) -> Iterator[tuple[Severity, str]]:
-    if lost := out_of_lineage(view, segment):
+    if lost := sum(out_of_lineage(view, segment).values()):
         above = segment.offsets.end + 1 - max(segment.offsets.start, view.log_start or 0)
         yield Severity.WAITING, "out of lineage" if lost == above else f"out of lineage: {lost} of its offsets"
     if size := _overlap(view, segment, owned):
         yield Severity.WAITING, f"overlaps others: about {size} bytes of it are served by them"
 
 
-def out_of_lineage(view: PartitionView, segment: RemoteSegment) -> int:
-    """Return the number of its offsets from the log start on that are not served: an election lost their branch."""
-    start = max(segment.offsets.start, view.log_start or 0)
+def out_of_lineage(view: PartitionView, segment: RemoteSegment) -> dict[str, int]:
+    """Return how many of its offsets from the log start on are not served, by cause. Empty if all are served."""
+    start, stop = max(segment.offsets.start, view.log_start or 0), segment.offsets.end + 1
     inside = sum(max(0, part.end + 1 - max(part.start, start)) for part in readable_ranges(segment, view.lineage))
-    return max(0, segment.offsets.end + 1 - start) - inside
+    cut = max(0, min(segment.leader_epochs.first_offset or 0, stop) - start)  # no epoch has them
+    settled = any(settles(fact.lineage, view.lineage) for fact in view.settled_lineages)
+    is_other = settled and segment.offsets.start < (view.lineage.first_offset or 0)
+    log = "are of another log, as a person settled" if is_other else "are of a log that an election gave up"
+    counts = ((CUT_BEFORE_COPY, cut), (log, max(0, stop - start) - inside - cut))
+    return {cause: count for cause, count in counts if count}
 
 
 def _overlap(view: PartitionView, segment: RemoteSegment, owned: int) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..broker.tier_topic import TierTopic
 from ..state.errors import CorruptData, InvalidRequest, ObjectExists, ObjectNotFound, UnknownOutcome
-from ..state.ids import COPIER
+from ..state.ids import writer_of
 from ..state.keys import SIGNATURES, signature_key
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Anchor
@@ -56,10 +56,7 @@ class Heartbeat:
 
     @property
     def writer(self) -> str:
-        """What people call the writer: the agent of a broker, an agent that copies by Fetch, or a command."""
-        if self.broker_id < 0:
-            return "a command"
-        return "an agent by Fetch" if self.broker_id == COPIER else f"broker {self.broker_id}"
+        return writer_of(self.broker_id)
 
 
 @dataclass(frozen=True, slots=True)

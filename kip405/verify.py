@@ -56,8 +56,8 @@ def check_kafkas_view(view: PartitionView, bounds: LocalBounds, now: TimestampMs
         what = f"{counted(len(begun), 'copy', 'copies')} began and none ended: the plugin's copies fail on the broker"
         yield found(Severity.FINDING, what)
     for remote in view.readable:
-        if lost := out_of_lineage(view, remote):
-            yield found(Severity.WAITING, f"of a log that an election gave up: {counted(lost, 'offset')}", remote)
+        for cause, lost in out_of_lineage(view, remote).items():
+            yield found(Severity.WAITING, f"{counted(lost, 'offset')} {cause}", remote)
 
 
 @dataclass(frozen=True, slots=True)

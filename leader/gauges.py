@@ -11,7 +11,7 @@ from ..rules.trim import offsets_cut_elsewhere
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.lineage import readable_ranges
-from ..state.offsets import Offset, OffsetRange
+from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..state.view import TierView
@@ -132,7 +132,4 @@ def _out_of_lineage(view: PartitionView) -> int:
 
 
 def _missing(view: PartitionView, local_start: Offset) -> int:
-    if view.log_start is None or local_start <= view.log_start:
-        return 0
-    between = OffsetRange(view.log_start, Offset(local_start - 1))
-    return sum(len(gap) for gap in view.gaps(between))
+    return sum(len(gap) for gap in view.gaps_between(view.log_start, local_start))

@@ -25,6 +25,7 @@ from ..rules.sweep import SweepOrphans, still_abandoned
 from ..rules.trim import NoTrim, TrimBefore
 from ..runtime.listener import (
     CopyFailed,
+    GapFound,
     Listener,
     OperationFailed,
     PartitionRefused,
@@ -94,6 +95,7 @@ class PartitionWorker:
         self._gone = LastSeen()
         self._too_old: tuple[Offset, Why] | None = None
         self._removal_error: str | None = None
+        self._gaps_reported_to = Offset(0)  # each lost offset is reported once
         self._reading_tiers = False
         self._beginning_for: OperationKind | None = None
         """The kind of operation that needs a term. If the term cannot begin, only the reason of this kind changes."""
@@ -220,13 +222,11 @@ class PartitionWorker:
         self._abandoned = still_abandoned(view, self._abandoned, now)
         condemned = {each.segment_id for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED}
         self._put_off = {segment_id: each for segment_id, each in self._put_off.items() if segment_id in condemned}
-        put_off = [segment_id for segment_id, each in self._put_off.items() if each.waiting]
-        archived_to = self._archived_to(self._context.view.tier_partition(self.partition))
         return Memory(
             self._session.term if self._session else None,
             self._abandoned,
-            put_off,
-            archived_to,
+            [segment_id for segment_id, each in self._put_off.items() if each.waiting],
+            self._archived_to(self._context.view.tier_partition(self.partition)),
             now,
             tuple(self._put_off),
             self._orphans.ripe if self._orphans else (),
@@ -374,6 +374,12 @@ class PartitionWorker:
             self._listener(TrimRefused(self.partition, self.name, decision.trim.why.text))
         if status.refused_reason is not None and status.refused_reason != before.refused_reason:
             self._listener(PartitionRefused(self.partition, self.name, status.refused or ""))
+        # offsets that retention passes now are no gap, and lost facts or another lineage may explain the others
+        if lost is None and not view.lineage_unknown and not isinstance(decision.expire, AdvanceLogStart):
+            start = None if view.log_start is None else max(view.log_start, self._gaps_reported_to)
+            for gap in view.gaps_between(start, seen.bounds.local_start):
+                self._listener(GapFound(self.partition, self.name, gap))
+            self._gaps_reported_to = seen.bounds.local_start
         if status.not_expired_reason is Reason.REMOVAL_FAILED and self._removal_error is not None:
             status = replace(status, not_expired=f"{status.not_expired}: {self._removal_error}")
         self._publish(

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from .reasons import lasting
+
 PROOF_PERIODS = 3
 """A proof is valid for this many periods after the listing of heartbeats that it is based on."""
 SILENT_PERIODS = PROOF_PERIODS + 1
@@ -80,7 +82,10 @@ def judge(peers: Collection[Peer], period_s: float) -> Verdict:
         )
     awaited = [peer for peer in peers if not is_dead(peer, period_s) and _is_in_doubt(peer)]
     if awaited:
-        return NotYet("no answer yet, and not silent for long enough: " + ", ".join(sorted(p.name for p in awaited)))
+        names = ", ".join(sorted(peer.name for peer in awaited))
+        left = lasting(1000 * max(SILENT_PERIODS * period_s - peer.silent_s for peer in awaited))
+        wait = f"wait {left} more, then look with tierstate keep-prefix which of them still write"
+        return NotYet(f"no answer yet, and not silent for long enough: {names}; {wait}")
     return Alone()
 
 

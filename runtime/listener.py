@@ -92,6 +92,13 @@ class LogStartMoved(OfPartition):
 
 
 @dataclass(frozen=True, slots=True)
+class GapFound(OfPartition, Warned):
+    """The broker no longer has ``offsets``, and no readable segment has them: readers fail there."""
+
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentDeleteBegan(OfPartition):
     """A segment is marked for deletion: it is no longer readable, and its objects are deleted after the grace."""
 
@@ -142,6 +149,14 @@ class ClocksDiffer(Warned):
     """The clocks of this machine, the brokers or the store began to differ by more than a few seconds."""
 
     said: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatsAwaited(Event):
+    """This process waits ``seconds`` before it goes on, to learn whether ``agents`` still run."""
+
+    agents: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,18 @@ from typing import NewType, Self
 from .errors import InvalidRequest
 
 BrokerId = NewType("BrokerId", int)
+"""Kafka's ``node.id``."""
 COPIER = BrokerId(2**31 - 1)
 """Stands for the agents that copy by Fetch, which are beside no broker."""
 RECOVERER = BrokerId(-1)
 """The broker id in facts that a recovery writes; no broker has it."""
-"""Kafka's ``node.id``."""
+
+
+def writer_of(broker_id: int) -> str:
+    """Return what people call the writer of a fact or a heartbeat with this broker id."""
+    if broker_id < 0:
+        return "a command"
+    return "an agent by Fetch" if broker_id == COPIER else f"broker {broker_id}"
 
 
 _UUID = re.compile("[A-Za-z0-9_-]{21}[AQgw]")

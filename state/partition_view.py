@@ -157,6 +157,12 @@ class PartitionView:
         """Return `open_gaps`, or an empty list while facts of a later release may explain the gaps."""
         return [] if self.later else self.open_gaps(within)
 
+    def gaps_between(self, start: Offset | None, local_start: int | None) -> list[OffsetRange]:
+        """Return `gaps` from ``start`` to the broker's ``local_start``, exclusive. None: unknown, and without gaps."""
+        if start is None or local_start is None or start >= local_start:
+            return []
+        return self.gaps(OffsetRange(start, Offset(local_start - 1)))
+
     def open_gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the offsets of ``within`` that no segment has and that no person accepted as a gap."""
         gaps = self.coverage.gaps(within)

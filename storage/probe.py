@@ -1,9 +1,10 @@
-"""Checks whether a store answers, all the time, and once, at an agent's start, whether it obeys conditional puts."""
+"""Checks whether a store answers, all the time, and once, at the start, if it obeys conditional puts and has CRCs."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 
 from ..runtime.answer_watch import AnswerWatch
 from ..runtime.clock import Clock
@@ -12,37 +13,55 @@ from ..runtime.listener import ConditionalPutIgnored, Listener
 from ..runtime.watchdog import go_round
 from ..state.errors import ObjectExists, ObjectNotFound, TierstateError
 from ..state.ids import FactId
-from .object_store import ObjectStore, ObjectWriter
+from ..state.objects import ObjectInfo
+from .object_store import ObjectStore
 
 PROBES = "_tierstate/check/"
 """Where probes are written, below the store's URL."""
 TIMEOUT_S = 10.0
 
 
-def probe_conditional_put(store: ObjectWriter) -> bool:
-    """Put one small object twice and delete it. Return True if the store refused the second put.
+@dataclass(frozen=True, slots=True)
+class StoreProbe:
+    """``refuses``: whether the store refused a conditional put of a key that exists. ``info``: of the small object."""
 
-    This costs two PUTs, one DELETE and, if the condition is obeyed, one HEAD. `tierstate certify` also checks streams
-    and racing writers. Raises the errors of `put_if_absent`. The object is deleted in any case, if possible.
+    refuses: bool
+    info: ObjectInfo
+
+
+def probe_store(store: ObjectStore) -> StoreProbe:
+    """Put one small object twice and delete it.
+
+    This costs two PUTs, one DELETE, one HEAD and, if the condition is obeyed, another HEAD. `tierstate certify` also
+    checks streams and racing writers. Raises the errors of `put_if_absent`. The object is deleted if possible.
     """
     key = f"{PROBES}{FactId.of(RandomIds().uuid())}"
     try:
         store.put_if_absent(key, b"first")
+        info = store.head(key)
         try:
             store.put_if_absent(key, b"second")
         except ObjectExists:
-            return True
-        return False
+            return StoreProbe(True, info)
+        return StoreProbe(False, info)
     finally:
         with suppress(TierstateError):
             store.delete(key)
 
 
-def warn_if_overwriting(store: ObjectStore, listener: Listener) -> None:
-    """Notify the listener if the store ignores the condition. A failing probe is not reported: copies fail then too."""
+def probe_at_start(store: ObjectStore, listener: Listener) -> StoreProbe | None:
+    """Notify the listener if the store ignores the condition. Return None if the probe fails: copies fail then too."""
     with suppress(TierstateError):
-        if not probe_conditional_put(store):
+        probe = probe_store(store)
+        if not probe.refuses:
             listener(ConditionalPutIgnored(store.description))
+        return probe
+    return None
+
+
+def proof_of(setting: str, info: ObjectInfo) -> str:
+    """Return how a trim proves objects like this one, by ``trim.proof``: checksum, or read if the store has none."""
+    return setting if info.crc32c is not None else "read"
 
 
 class StoreWatch(AnswerWatch):

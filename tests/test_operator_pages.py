@@ -104,6 +104,14 @@ def test_the_pages_for_an_outage_show_commands() -> None:
     assert fenced(UPGRADE)
 
 
+def test_alerts_serve_processes_in_pods_and_agents_that_are_beside_no_broker() -> None:
+    notes = {rule["alert"]: rule["annotations"] for rule in ALERTS}
+    units = {name: each["command"] for name, each in notes.items() if "journalctl" in each["command"]}
+    assert units
+    assert [name for name, command in units.items() if "kubectl logs POD" not in command] == []
+    assert "its broker" not in notes["TierstateAgentSilent"]["description"].lower()
+
+
 def test_a_flag_that_does_not_exist_is_noticed() -> None:
     for wrong in ("recover --exeucte", "verify", "verify orders --level 9", "recovr"):
         with pytest.raises(click.UsageError):

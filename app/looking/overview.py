@@ -11,7 +11,6 @@ from typing import Any
 from ...rules.decide import refusal
 from ...rules.reasons import Reason
 from ...state.ids import BrokerId, TopicIdPartition
-from ...state.offsets import OffsetRange
 from ...state.partition_view import PartitionView
 from ...state.retention import TopicConfig
 from ...state.view import TierView
@@ -128,7 +127,7 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
     answer = status if isinstance(status, Mapping) else {}
     words = {
         FACTS_LOST: answer.get("facts_lost"),
-        GAP: not answer.get("facts_lost") and _has_gap(view, answer),
+        GAP: not answer.get("facts_lost") and view.gaps_between(view.log_start, answer.get("local_log_start_offset")),
         MISSING: answer.get("missing_objects"),
         CONTESTED: answer.get("not_expired_reason") == Reason.PREFIX_CONTESTED,
         SILENT: status == SILENT,
@@ -136,12 +135,6 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
         RIGHT_LACKS: answer.get("rights_lacking"),
     }
     return troubles_of(view) + [word for word, holds in words.items() if holds]
-
-
-def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
-    """Return whether offsets from the log start up to the start of the broker's log are in no segment."""
-    start, local = view.log_start, status.get("local_log_start_offset")
-    return start is not None and local is not None and start < local and bool(view.gaps(OffsetRange(start, local - 1)))
 
 
 def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:

@@ -16,7 +16,7 @@ from ...runtime.settings import Settings
 from ...runtime.units import counted
 from ...state.errors import AccessDenied, UnknownTopic
 from ...state.facts import OperatorOrder, OrderKind
-from ...state.ids import BrokerId
+from ...state.ids import BrokerId, writer_of
 from ...state.offsets import Offset, OffsetRange, moment
 from ...state.partition_view import PartitionView
 from ...state.routing import LocalBounds, in_force, log_start
@@ -93,7 +93,7 @@ class PartitionFacts:
     lost: str | None = None
     """Why facts of the partition must be missing, and the command that adds them."""
     lost_branch: str | None = None
-    """Which copies belong to a log that an election discarded later."""
+    """Which copied offsets are not in the log, and why."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -141,9 +141,6 @@ def look_at(
     lost = status.get("facts_lost") if lost is None else lost
     start = view.log_start if bounds is None else log_start(view, bounds) if view.log_start is None else view.log_start
     local_start = bounds.local_start if bounds else None
-    gaps: list[OffsetRange] = []
-    if start is not None and local_start is not None and start < local_start:
-        gaps = view.gaps(OffsetRange(start, Offset(local_start - 1)))
     return PartitionFacts(
         topic=topic,
         partition=partition,
@@ -157,7 +154,7 @@ def look_at(
         remote_bytes=view.remote_bytes,
         remote_records=record_count(view, start),
         term=str(view.term) if view.term else None,
-        gaps=tuple(gaps),
+        gaps=tuple(view.gaps_between(start, local_start)),
         orders=orders_in_words(view, local_start),
         degraded=view.degraded,
         holds=tuple(hold.reason for hold in view.holds),
@@ -211,8 +208,8 @@ def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
     if leader is None or view.leader is None or view.leader.broker_id == leader:
         return None
     return (
-        f"none of broker {leader}, which leads now, has begun a term: is one running there, over all its log folders? "
-        f"The newest term, of epoch {view.leader.epoch}, was of broker {view.leader.broker_id}"
+        f"none for broker {leader}, which leads now, has begun a term: is one running there, over all its log folders, "
+        f"or one by Fetch? The newest term, of epoch {view.leader.epoch}, was for {writer_of(view.leader.broker_id)}"
     )
 
 
@@ -229,17 +226,19 @@ def accepted_in_words(view: PartitionView) -> tuple[str, ...]:
 
 
 def lost_branch(view: PartitionView) -> str | None:
-    """Return a sentence on copies of a log that an election discarded, or None (also if the lineage is unknown)."""
-    if view.lineage_unknown:
-        return None
-    lost = {each.offsets: count for each in view.readable if (count := out_of_lineage(view, each))}
+    """Return a sentence on copied offsets that are not in the log, or None (also if the lineage is unknown)."""
+    lost: dict[str, dict[OffsetRange, int]] = {}
+    for segment in () if view.lineage_unknown else view.readable:
+        for cause, count in out_of_lineage(view, segment).items():
+            lost.setdefault(cause, {})[segment.offsets] = count
     if not lost:
         return None
-    first, last = min(each.start for each in lost), max(each.end for each in lost)
-    return (
-        f"{counted(sum(lost.values()), 'offset')} in {counted(len(lost), 'segment')} within {first}..{last} are of a "
-        "log that an election gave up: readers are not given them, retention takes them"
-    )
+    sentences = [
+        f"{counted(sum(counts.values()), 'offset')} in {counted(len(counts), 'segment')} within "
+        f"{min(each.start for each in counts)}..{max(each.end for each in counts)} {cause}"
+        for cause, counts in lost.items()
+    ]
+    return f"{'; '.join(sentences)}: readers are not given them, retention takes them"
 
 
 def troubles_of(view: PartitionView) -> list[str]:
@@ -264,10 +263,11 @@ def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[st
     return standing_now + tuple(f"{describe_order(order)}: {why}" for why, order in lost)
 
 
-def silent(broker_id: int) -> str:
-    """Return the sentence about an agent that did not answer."""
+def silent(broker_id: int, address: str = "") -> str:
+    """Return the sentence about an agent that did not answer: that of the broker's machine, or one by Fetch."""
+    where = f" ({address})" if address else ""
     return (
-        f"agent of broker {broker_id} did not answer: "
+        f"agent for broker {broker_id}{where} did not answer: "
         "it is stopped or cannot be reached; reads go on, copies and trims wait for it"
     )
 
@@ -277,7 +277,8 @@ def never_led(topic: str, partition: int, leader: BrokerId | None, address: str 
     status: dict[str, Any] | None = asked_of_agent(address, f"/v1/status/{topic}/{partition}") if address else None
     return status or (
         "none has led this partition yet, and tiering.include chooses it: nothing of it is copied, and Kafka's "
-        f"retention deletes it. Is an agent running beside broker {leader}? `tierstate check` there names what it lacks"
+        f"retention deletes it. Is an agent running beside broker {leader}, or one by Fetch? `tierstate check` with "
+        "its settings names what it lacks"
     )
 
 
@@ -292,7 +293,7 @@ def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> d
     if may_ask(view.leader.management_address, hosts):
         answer = asked_of_agent(view.leader.management_address, f"/v1/status/{topic}/{view.partition.partition}")
     if answer is None:
-        return silent(view.leader.broker_id)
+        return silent(view.leader.broker_id, view.leader.management_address)
     status: dict[str, Any] = answer
     return status
 

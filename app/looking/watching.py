@@ -91,7 +91,7 @@ class AgentWatches:
     ) -> None:
         self.view = ViewWatch(topic, follower, clock)
         self.store = StoreWatch(store, clock)
-        self.rights, self.folders, self._trim_proof = rights, folders, trim_proof
+        self.rights, self.folders, self.trim_proof = rights, folders, trim_proof
         self._follower, self._watchdog, self._archives, self._claim = follower, watchdog, archives, claim
         self.services: list[Service] = []
         """The services of the whole process, once it runs."""
@@ -108,10 +108,10 @@ class AgentWatches:
         ]
 
     def answer(self, status: dict[str, object]) -> dict[str, object]:
-        """Return a partition's status, extended by ``trim.proof`` and by problems of the agent as a whole."""
+        """Return a partition's status, with how a trim proves objects, and with problems of the agent as a whole."""
         rights = self.rights.refused + self.rights.told(str(status["topic"]))
         wrong = {"rights_lacking": rights, "copied_folders": self.folders.problem if self.folders else None}
-        return status | wrong | {"trim_proof": self._trim_proof}
+        return status | wrong | {"trim_proof": self.trim_proof}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._watchdog, self._follower)

@@ -32,7 +32,7 @@ from ...runtime.settings import Settings
 from ...runtime.watchdog import Supervisor, Watchdog, loop
 from ...state.errors import AccessDenied, PrefixContested, StorageUnavailable
 from ...state.keys import tier_partition_of
-from ...storage.probe import warn_if_overwriting
+from ...storage.probe import probe_at_start, proof_of
 from ...storage.wrapped_stores import claimed, living
 from ...tail.fetch_log import FetchLog
 from ..looking.archived_deletes import ArchivedDeletes
@@ -152,7 +152,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             broker_id = {} if fetches else {"broker": log.agent_id}
             logger.info("agent ready", **broker_id, cluster=connection.cluster_id, management=str(server.address))
             with loop("start"):
-                warn_if_overwriting(connection.store, listener)
+                if (probe := probe_at_start(connection.store, listener)) is not None:
+                    watches.trim_proof = proof_of(proof, probe.info)
             if once:
                 if source.group is not None:
                     source.group.wait(stop, JOINED_S)

@@ -14,7 +14,6 @@ from ...broker.acls import lacking, rights_of_agent
 from ...broker.client_config import in_their_name
 from ...broker.raw import RawClient
 from ...broker.tier_topic_setup import look_at_tier_topic
-from ...broker.topics import TopicDescription
 from ...follower.archives import Archives
 from ...leader.brokers_time import BrokersTime
 from ...leader.discovery import led_unseen
@@ -36,14 +35,14 @@ from ...state.errors import (
 )
 from ...state.ids import FactId, TopicId, TopicIdPartition
 from ...state.offsets import TimestampMs, moment
-from ...storage.probe import probe_conditional_put
+from ...storage.probe import probe_store, proof_of
 from ...storage.segment.keyring import KeyRing
 from ..looking.copied_folders import require_own_folders
 from ..looking.lost_state import facts_are_there
 from ..looking.watching import UNSEEN_NAMED
 from ..opening.connection import Connection, tier_topic_spec
 from .fact_checks import later_facts, soon_deleted
-from .log_source import leaders_that_fence
+from .log_source import chosen_topics, leaders_that_fence
 from .prefix import check_prefix, require_one_source
 
 ROW_S, REPLAY_S = 10.0, 300.0
@@ -146,9 +145,6 @@ def checks(connection: Connection) -> Iterator[Check]:
     """Yield the checks. Each comes after the checks that it depends on."""
     settings, broker = connection.settings, connection.broker.control
 
-    def chosen_topics() -> list[TopicDescription]:
-        return [each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal]
-
     def settings_are_right() -> str:
         settings.management.announced(settings.management.of("agent"))
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
@@ -164,7 +160,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             if log.node_id not in cluster.brokers:
                 raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
             here = log.partitions()
-            unseen = [name for topic in chosen_topics() for name in led_unseen(topic, log.node_id, here)]
+            unseen = [name for topic in chosen_topics(connection) for name in led_unseen(topic, log.node_id, here)]
             if unseen:
                 raise InvalidRequest(
                     "partitions that this broker leads are in no folder of agent.log_dirs: does it name all of them, "
@@ -176,7 +172,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             return f"node {log.node_id}, {len(log.broker_folders.live)} folder(s){lost}"
 
     def leaders_can_be_fetched_from() -> str:
-        leaders, partitions = leaders_that_fence(connection, chosen_topics())
+        leaders, partitions = leaders_that_fence(connection)
         if not leaders:
             return Warned("no partition to try: no topic is to be tiered, or none has a leader")
         fence = counted(leaders, "leader fences", "leaders fence")
@@ -196,14 +192,15 @@ def checks(connection: Connection) -> Iterator[Check]:
             store.put_if_absent(key, b"tierstate check")
             if store.get(key) != b"tierstate check":
                 raise InvalidRequest("the store gave back other bytes than it took", object_key=key)
-            own = settings.trim.proof == "checksum" and store.head(key).crc32c is not None
+            proof = proof_of(settings.trim.proof, store.head(key))
         finally:
             store.delete(key)
-        return f"{store.description}; before a trim objects are {'compared by its checksums' if own else 'read back'}"
+        proven = "compared by its checksums" if proof == "checksum" else "read back"
+        return f"{store.description}; before a trim objects are {proven}"
 
     def condition_is_honoured() -> str:
         with _fit("the object store is"):
-            if probe_conditional_put(connection.store):
+            if probe_store(connection.store).refuses:
                 return "honoured"
         return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
 
@@ -211,7 +208,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         if not str(settings.store.url).startswith("file:"):
             return "any name fits this store"
         with _fit("the broker is"):
-            names = [each.name for each in chosen_topics()]
+            names = [each.name for each in chosen_topics(connection)]
         return require_short(names)
 
     def topics_can_be_tiered() -> str:
@@ -282,7 +279,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             _ = connection.store, connection.topic, broker.cluster()
         chosen = [
             (topic.name, each, TopicIdPartition(topic.topic_id, each.partition))
-            for topic in chosen_topics()
+            for topic in chosen_topics(connection)
             for each in topic.partitions
         ]
         if settings.agent.source == "fetch":

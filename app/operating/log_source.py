@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -56,18 +56,18 @@ def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Ite
     yield LogSource(log, agent_claimant(settings, control, log), led, FolderWatch(log, control))
 
 
-def require_no_folders(settings: Settings) -> None:
+def chosen_topics(connection: Connection) -> list[TopicDescription]:
+    """Return the topics that the settings choose, without Kafka's own."""
+    covers = connection.settings.tiering.covers
+    return [each for each in connection.control.topics() if covers(each.name) and not each.internal]
+
+
+def topics_to_fetch(connection: Connection) -> list[TopicDescription]:
+    """Return the topics that agents by Fetch copy. Raises InvalidRequest if the settings do not fit."""
+    settings, control = connection.settings, connection.control
     if settings.agent.log_dirs:
         raise InvalidRequest("agent.log_dirs is set, and agent.source is fetch: an agent reads one of both")
-
-
-def leaders_that_fence(connection: Connection, topics: Sequence[TopicDescription]) -> tuple[int, int]:
-    """Return the numbers of leaders that were tried, and of partitions that would be copied by Fetch.
-
-    Raises InvalidRequest if the settings do not fit, and the errors of `probe_leaders`.
-    """
-    settings, control = connection.settings, connection.control
-    require_no_folders(settings)
+    topics = chosen_topics(connection)
     configs = control.configs([each.name for each in topics], broker=min(control.cluster().brokers))
     fit = [each for each in topics if isinstance(config := configs[each.name], TopicConfig) and not refusal(config)]
     partitions = sum(len(each.partitions) for each in fit)
@@ -75,7 +75,16 @@ def leaders_that_fence(connection: Connection, topics: Sequence[TopicDescription
         raise InvalidRequest(
             "agent.spool is too small for so many partitions", partitions=partitions, spool=settings.agent.spool
         )
-    return len(probe_leaders(connection.broker.raw, fit)), partitions
+    return fit
+
+
+def leaders_that_fence(connection: Connection) -> tuple[int, int]:
+    """Return the numbers of leaders that were tried, and of partitions that would be copied by Fetch.
+
+    Raises the errors of `topics_to_fetch` and `probe_leaders`.
+    """
+    topics = topics_to_fetch(connection)
+    return len(probe_leaders(connection.broker.raw, topics)), sum(len(each.partitions) for each in topics)
 
 
 def producer_snapshots(store: ObjectReads, keys: KeyUnwrapper | None) -> SnapshotOf:
@@ -92,8 +101,8 @@ def producer_snapshots(store: ObjectReads, keys: KeyUnwrapper | None) -> Snapsho
 
 @contextmanager
 def fetch_source(settings: Settings, connection: Connection, listener: Listener) -> Iterator[LogSource]:
-    """Yield the source of the agent that copies by Fetch. Raises InvalidRequest if it has log folders, too."""
-    require_no_folders(settings)
+    """Yield the source of the agent that copies by Fetch. Raises InvalidRequest if the settings do not fit."""
+    topics_to_fetch(connection)
     control, mapped = connection.broker.control, connection.topic.mapped_partitions
     keyring = settings.encryption.keyring
     keys = None if keyring is None else KeyRingFile(keyring, listener)

@@ -32,6 +32,7 @@ from ...follower.object_names import ROOT, agents_prefix, is_heartbeat, kept_num
 from ...follower.prefix_claim import PrefixClaim
 from ...log.local_log import LogDirs
 from ...runtime.id_source import RandomIds
+from ...runtime.listener import HeartbeatsAwaited
 from ...runtime.settings import Settings
 from ...runtime.units import counted
 from ...runtime.watchdog import inherited
@@ -225,10 +226,12 @@ def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) ->
 
 def _beating(connection: Connection, suspects: Callable[[Sides], list[Side]]) -> list[Side]:
     """Return the suspects that write heartbeats: if there are any, wait for two periods, and look again."""
-    before = {side.beat.token for side in suspects(look_at_sides(connection)) if not side.beat.stopped}
-    if not before:
+    running = [side for side in suspects(look_at_sides(connection)) if not side.beat.stopped]
+    if not running:
         return []
-    connection.clock.sleep(2 * connection.settings.prefix.heartbeat)
+    before, wait_s = {side.beat.token for side in running}, 2 * connection.settings.prefix.heartbeat
+    connection.listener(HeartbeatsAwaited(_names(running), wait_s))
+    connection.clock.sleep(wait_s)
     now = suspects(look_at_sides(connection))
     return [side for side in now if not side.beat.stopped and side.beat.token not in before]
 

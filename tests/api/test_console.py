@@ -159,7 +159,7 @@ def test_the_page_shows_the_agents_own_words(seen: Seen) -> None:
 
 
 def test_a_silent_agent_is_shown_as_silent(seen: Seen) -> None:
-    assert seen("#/payments", "the agent of broker 7 does not answer")
+    assert seen("#/payments", "the agent for broker 7 does not answer")
 
 
 def test_values_are_shown_as_json_with_every_digit_and_as_bytes(seen: Seen) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.state.conftest import Build
+from tests.state.conftest import NOW, Build
 from tests.twins.memory_broker import MemoryBroker
 from tierstate.app.looking.partition_facts import EndTransaction, end_transaction, look_at, silent, why_untiered
 from tierstate.cli.context import Context
@@ -16,6 +16,7 @@ from tierstate.cli.output import Output
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import LeaderEpoch, Lineage
+from tierstate.state.facts import LineageSettled
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.meaning import meaning
 from tierstate.state.offsets import Offset, OffsetRange
@@ -72,7 +73,7 @@ def test_a_transaction_that_the_agent_names_is_shown_with_the_commands_that_find
     )
 
 
-@pytest.mark.parametrize("agent", [None, "agent of broker 1 did not answer", {}, {"open_transaction": None}])
+@pytest.mark.parametrize("agent", [None, "agent for broker 1 did not answer", {}, {"open_transaction": None}])
 def test_where_the_agent_names_no_transaction_there_is_nothing_to_end(agent: object) -> None:
     assert end_transaction(agent, "orders", 0, "a:9092") is None
 
@@ -97,12 +98,14 @@ def test_the_agent_of_an_earlier_leader_is_not_asked() -> None:
     build = Build()
     view = build.view(build.leader(0, 0))
     assert view.leader is not None
-    before = view.leader.broker_id
-    assert look_at(view, None, "orders", leader=before).agent == silent(before)
+    before, address = view.leader.broker_id, view.leader.management_address
+    told = look_at(view, None, "orders", leader=before).agent
+    assert told == silent(before, address)
+    assert f"agent for broker {before} ({address}) did not answer" in str(told), "an agent by Fetch is beside no broker"
     agent = look_at(view, None, "orders", leader=BrokerId(7)).agent
     assert isinstance(agent, str)
     assert agent.startswith(
-        "none of broker 7, which leads now, has begun a term: is one running there, over all its log folders?"
+        "none for broker 7, which leads now, has begun a term: is one running there, over all its log folders, or one"
     )
 
 
@@ -116,6 +119,27 @@ def test_records_that_an_election_lost_are_reported_with_their_offsets() -> None
     branch = look_at(build.view(*facts, build.leader(3, 1, lineage=lineage)), None, "orders").lost_branch
     assert branch is not None
     assert branch.startswith(f"{len(whole.offsets) - 1:,} offsets in 1 segment within {whole.offsets} are of a log")
+
+
+def test_offsets_that_are_not_in_the_log_are_reported_with_the_cause() -> None:
+    """DeleteRecords cuts the broker's epoch checkpoint: a segment that is copied later has no epoch below the cut."""
+    build = Build()
+    term = build.term(0, 0)
+    cut = Lineage.of((0, 10))
+    copied = build.started(1, 1, term), build.finished(2, 1, term, epochs=cut)
+    view = build.view(build.leader(0, 0, lineage=cut), *copied)
+    told = look_at(view, None, "orders").lost_branch
+    assert told == (
+        "10 offsets in 1 segment within 0..99 were deleted on the broker by DeleteRecords before they were copied: "
+        "readers are not given them, retention takes them"
+    )
+    other = Lineage.of((3, 200))
+    settled = LineageSettled(build.partition, build.fact_id(9), other, "ops", NOW)
+    facts = [build.leader(0, 0), build.started(1, 1, term), build.finished(2, 1, term)]
+    view = build.view(*facts, build.leader(3, 3, lineage=other), build.live(4, settled))
+    told = look_at(view, None, "orders").lost_branch
+    assert told is not None
+    assert "are of another log, as a person settled" in told
 
 
 def test_a_gap_is_offsets_with_both_ends_as_the_gateway_has_it() -> None:

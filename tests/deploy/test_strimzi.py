@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -94,3 +95,17 @@ def test_the_chart_logs_in_as_these_users() -> None:
         assert variables["KAFKA_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": name, "key": "password"}
         names.add(name)
     assert names == users(TEXT).keys()
+
+
+def test_the_page_makes_every_secret_that_strimzi_does_not_make() -> None:
+    values = yaml.safe_load((CHART / "ci" / "strimzi.yaml").read_text())
+    named = {
+        each["secretRef"]["name"] for part in ("init", "agent", "gateway", "proxy") for each in values[part]["envFrom"]
+    }
+    named |= {values["gateway"]["tokens"]["secret"], *(values[part]["tls"]["secret"] for part in ("gateway", "proxy"))}
+    page = (ROOT / "docs" / "strimzi.md").read_text()
+    assert set(re.findall(r"^kubectl create secret \w+ (\S+)", page, re.MULTILINE)) == named
+    pairs = {
+        (values[part]["tls"]["certificateKey"], values[part]["tls"]["privateKeyKey"]) for part in ("gateway", "proxy")
+    }
+    assert pairs == {("tls.crt", "tls.key")}, "the keys that `kubectl create secret tls` gives"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.fetch.two_tiers import NOW, Golden, golden_rows, rows_of
+from tierstate.cli import consume, digest
+from tierstate.cli.main import run
 from tierstate.fetch.plan import Groups, plan, planned
 from tierstate.fetch.plan_lines import PlanHead, plan_from, plan_lines
 from tierstate.fetch.planned_split import Skipped
 from tierstate.fetch.reader import LogReader
+from tierstate.fetch.source import SearchedSource
 from tierstate.state.errors import LogGap
 from tierstate.state.facts import GapAccepted
 from tierstate.state.ids import FactId
@@ -94,3 +98,31 @@ def test_the_same_gap_without_acceptance_is_an_error(golden_log: Make) -> None:
     golden.local.local_start = golden.folder.bases[2]
     with pytest.raises(LogGap):
         golden.reader.fetch("t", 0, golden.folder.bases[1])
+
+
+@pytest.mark.parametrize("command", ["digest", "consume"])
+def test_a_command_names_a_gap_and_how_to_read_around_it_and_skips_it_once_accepted(
+    command: str, golden_log: Make, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    golden = golden_log(copies=1)
+
+    @contextmanager
+    def opened(*arguments: object, **choices: object) -> Iterator[SearchedSource]:
+        yield golden.reader
+
+    monkeypatch.setattr(digest, "opened_source", opened)
+    monkeypatch.setattr(consume, "opened_search", opened)
+    _, start, end, *_ = golden.folder.bases
+    golden.local.local_start = end
+    settings = ["--bootstrap-server", "127.0.0.1:1", "--store", "file:///nowhere", "--isolation", "read_uncommitted"]
+    for topic in ("t", "t:0"):
+        assert run([command, topic, *settings]) == 4
+        told = capsysbinary.readouterr().err.decode()
+        assert f"start={start} end={end - 1}" in told
+        assert f"t:0 --to {start} reads what is before it, --from {end} what is behind it" in told
+        assert "readers skip it after tierstate accept-gap t:0" in told
+    for around in ("--to", str(start)), ("--from", str(end)):
+        assert run([command, "t:0", *settings, *around]) == 0
+    accept(golden)
+    assert run([command, "t", *settings]) == 0
+    assert (b"was skipped" in capsysbinary.readouterr().err) is (command == "digest")

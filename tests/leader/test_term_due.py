@@ -17,14 +17,14 @@ from tierstate.leader.other_replicas import OtherReplicas, epochs_of, lineage_in
 from tierstate.rules.lineages import begun_on_an_empty_log, unknown_of
 from tierstate.rules.orders import lost_orders
 from tierstate.rules.reasons import Reason
-from tierstate.runtime.listener import TermEnded
+from tierstate.runtime.listener import GapFound, TermEnded
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import LeaderElected, LineageSettled, LiveFact, OrderKind
 from tierstate.state.ids import RECOVERER, BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.lineage import compose
-from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 
 NewWorld = Callable[..., World]
 
@@ -115,6 +115,31 @@ def test_the_start_of_an_emptied_log_is_written_without_remote_records(new_world
     leader = world.view().leader
     assert leader is not None
     assert leader.local_start == world.end() > 0
+
+
+def test_an_agent_names_once_the_offsets_that_left_the_broker_uncopied(new_world: NewWorld) -> None:
+    world = new_world("big")
+    process = world.process()
+    worker = process.work()
+    retention_takes_all(world)
+    for _ in range(2):
+        process.work(worker)
+    gaps = [event for event in process.events if isinstance(event, GapFound)]
+    assert gaps == [GapFound(world.partition, world.name, OffsetRange(Offset(0), Offset(world.end() - 1)))]
+    again = world.process()
+    again.work()
+    assert gaps[0] in again.events, "an agent that starts names it again"
+
+
+def test_offsets_that_retention_passes_are_no_gap(new_world: NewWorld) -> None:
+    world = new_world("big", {"retention.ms": "1000"})
+    process = world.process()
+    worker = process.work()
+    retention_takes_all(world)
+    world.clock.advance(10**8)  # to a time at which the records are older than that
+    process.work(worker)
+    assert world.view().log_start == world.end()
+    assert not [event for event in process.events if isinstance(event, GapFound)]
 
 
 @pytest.mark.parametrize(("knew", "goes_on"), [(((0, 0), (2, 12)), True), (((0, 0), (2, 12), (3, 19)), False)])

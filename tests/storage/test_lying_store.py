@@ -19,7 +19,7 @@ from tierstate.state.errors import ObjectExists, ObjectNotFound, StorageUnavaila
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.object_store import MIB
 from tierstate.storage.options import StoreOptions
-from tierstate.storage.probe import probe_conditional_put, warn_if_overwriting
+from tierstate.storage.probe import probe_at_start, probe_store
 from tierstate.storage.s3 import S3Store
 
 from .faulty_proxy import FaultyProxy
@@ -357,12 +357,13 @@ def test_a_store_that_ignores_the_condition_is_reported(
     options = StoreOptions(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"))
     events: list[Event] = []
     store = S3Store(s3_bucket, "", options)
-    assert probe_conditional_put(store)
-    warn_if_overwriting(store, events.append)
+    probe = probe_at_start(store, events.append)
+    assert probe is not None
+    assert probe.refuses
     assert events == []
     faulty_proxy.fault = lambda method, path: "drop the condition"
-    assert not probe_conditional_put(store)
-    warn_if_overwriting(store, events.append)
+    assert not probe_store(store).refuses
+    assert probe_at_start(store, events.append) is not None
     assert events == [ConditionalPutIgnored(f"s3://{s3_bucket}")]
     assert list(store.list()) == []
     store.close()

@@ -11,6 +11,7 @@ from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB, Data, ObjectStore
+from tierstate.storage.probe import probe_store, proof_of
 
 NOT_ATOMIC_IN_MOTO = ("one of many writers wins", "a replacement is refused when the object changed")
 
@@ -51,4 +52,10 @@ def test_the_checksum_that_a_store_keeps_is_the_whole_object_s(
     store.put_stream("large", [whole[:MIB], whole[MIB:]], part_bytes=5 * MIB)
     checksums = [store.head(key).crc32c for key in ("small", "large")]
     expected = [google_crc32c.value(whole[:1000]), google_crc32c.value(whole)]
-    assert (checksums == expected) is (request.node.callspec.params["store"] not in WITHOUT_CHECKSUMS)
+    has_checksums = request.node.callspec.params["store"] not in WITHOUT_CHECKSUMS
+    assert (checksums == expected) is has_checksums
+    small = probe_store(store).info
+    assert [proof_of(setting, small) for setting in ("checksum", "read")] == [
+        "checksum" if has_checksums else "read",
+        "read",
+    ]
