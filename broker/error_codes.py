@@ -5,9 +5,7 @@ Numbers and meanings: Kafka's ``org.apache.kafka.common.protocol.Errors``.
 
 from __future__ import annotations
 
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException
+from typing import TYPE_CHECKING, Any
 
 from ..state.errors import (
     AccessDenied,
@@ -21,6 +19,9 @@ from ..state.errors import (
     TimedOut,
     UnknownTopic,
 )
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaException
 
 OFFSET_OUT_OF_RANGE = 1
 
@@ -75,6 +76,8 @@ def check(code: int, **facts: object) -> None:
 
 def denied(error: Any, **facts: object) -> AccessDenied | None:
     """Return AccessDenied if an error of librdkafka (KafkaError, KafkaException) means that; else None."""
+    from confluent_kafka import KafkaException  # imported here, as a Spark executor does not need it
+
     cause = error.args[0] if isinstance(error, KafkaException) else error
     converted = error_of(cause.code(), **facts)
     return converted if isinstance(converted, AccessDenied) else None
@@ -82,6 +85,8 @@ def denied(error: Any, **facts: object) -> AccessDenied | None:
 
 def error_of_exception(exception: KafkaException, **facts: object) -> TierstateError:
     """Convert librdkafka's exception. Its code is Kafka's if a broker answered, and negative if none answered."""
+    from confluent_kafka import KafkaError  # imported here, as a Spark executor does not need it
+
     cause = exception.args[0]
     local = {
         KafkaError._TIMED_OUT: TimedOut("Kafka does not answer in time", **facts),
