@@ -21,6 +21,7 @@ _ROOMS = (path.name for path in Path(__file__).parent.iterdir() if path.is_dir()
 pytest.register_assert_rewrite(*(f"tests.{name}" for name in _ROOMS))  # asserts of helpers show their values, too
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us with & ignores it, for children too
 
+BEGAN_AT, BEGAN = "began_at", pytest.StashKey[float]()
 TIME_IS_OVER = "the time of this run is over (--within)"
 
 
@@ -59,8 +60,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures of a test start
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.config.option.within and time.time() > item.config.option.within:
+    within = item.config.option.within
+    worker = getattr(item.config, "workerinput", None)
+    began = item.config.stash[BEGAN] if worker is None else worker[BEGAN_AT]
+    if within and time.time() > began + within:
         pytest.skip(TIME_IS_OVER)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell each worker when the run began: workers parse ``--within`` themselves."""
+    node.workerinput[BEGAN_AT] = node.config.stash[BEGAN]
 
 
 class FilesOfTheRun:
@@ -98,8 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = TIERS[config.getoption("tier")]
     if not hasattr(config, "workerinput"):  # not in the workers: they report to the process that waits for them
         config.pluginmanager.register(FilesOfTheRun(), "files of the run")
-        if config.option.within:
-            config.option.within += time.time()  # workers get the moment
+        config.stash[BEGAN] = time.time()
 
 
 @pytest.fixture(scope="module")
