@@ -76,7 +76,7 @@ def pytest_configure_node(node: Any) -> None:
 class FilesOfTheRun:
     """The time of a run by file, longest first: the next minute to save is in one of them. Workers run in parallel.
 
-    With ``--within``, also the files of which tests are left.
+    With ``--within``, also the files of which tests are left. A run that began none of them fails.
     """
 
     SHOWN = 20
@@ -84,12 +84,18 @@ class FilesOfTheRun:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.left: Counter[str] = Counter()
+        self.ran = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         file = report.location[0]
         self.seconds[file] = self.seconds.get(file, 0.0) + report.duration
         if report.skipped and TIME_IS_OVER in str(report.longrepr):
             self.left[file] += 1
+        self.ran |= report.when == "call"
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.left and not self.ran:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.left:
