@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .coverage import Coverage
 from .epochs import Lineage
 from .ids import RemoteSegmentId
+from .layered_map import LayeredTable
 from .offsets import OffsetRange
 from .partition_view import SegmentMeaning
 from .segment import RemoteSegment, SegmentState
@@ -83,7 +84,7 @@ class SortingTable:
     __slots__ = ("_coverage", "_readable", "_segments", "_touched", "_unusual")
 
     def __init__(self) -> None:
-        self._segments: dict[RemoteSegmentId, SegmentMeaning] = {}
+        self._segments = LayeredTable[RemoteSegmentId, SegmentMeaning]()
         self._readable: list[RemoteSegment] = []
         self._unusual: dict[RemoteSegmentId, SegmentMeaning] = {}
         self._coverage = Coverage((), Lineage())
@@ -91,18 +92,16 @@ class SortingTable:
 
     def put(self, changed: Mapping[RemoteSegmentId, SegmentMeaning | None]) -> None:
         """Replace the meaning of these segments. None means that the segment no longer has facts."""
-        few = len(changed) * MANY <= len(self._segments)
+        few = len(changed) * MANY <= len(self._segments.shown())
         for segment_id, meaning in changed.items():
-            before = self._segments.pop(segment_id, None)
-            if meaning is not None:
-                self._segments[segment_id] = meaning
+            before = self._segments.put(segment_id, meaning)
             self._unusual.pop(segment_id, None)
             if meaning is not None and _is_unusual(meaning):
                 self._unusual[segment_id] = meaning
             if few:
                 self._move(_readable(before), _readable(meaning))
         if not few:
-            self._readable, self._touched = _in_order(self._segments.values()), None
+            self._readable, self._touched = _in_order(self._segments.shown().values()), None
 
     def _move(self, before: RemoteSegment | None, after: RemoteSegment | None) -> None:
         if before is not None:
@@ -120,4 +119,4 @@ class SortingTable:
         elif self._touched:
             self._coverage = self._coverage.changed(readable, self._touched)
         self._touched = []
-        return _sorted(self._segments.copy(), readable, self._coverage, self._unusual.values())
+        return _sorted(self._segments.shown(), readable, self._coverage, self._unusual.values())
