@@ -15,7 +15,7 @@ from tests.scenarios.story import Effect, Story, observes
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 FEW = [
-    Row("copied", "upload.py", "put indexes", 2),
+    Row("copied", "copier.py", "put indexes", 2),
     Row("copied", "copier.py", "append copy-finished", 2),
     Row("copied", "trimmer.py", "delete-records"),
 ]

@@ -46,7 +46,7 @@ BLIND: set[Point] = {
     ("trimmer.py", "append trim-intended"),
 }
 """Steps after which a fact is sent without another look: it reaches the topic, and is fenced there."""
-GIVEN_UP: set[Point] = {("upload.py", "put log"), ("upload.py", "put indexes"), ("upload.py", "put manifest")}
+GIVEN_UP: set[Point] = {("copier.py", "put log"), ("copier.py", "put indexes"), ("copier.py", "put manifest")}
 """The attempt fails at its last checks, and reports it, unless the view has seen the higher term by then."""
 
 
