@@ -130,6 +130,7 @@ class AgentStatus(BaseModel):
     topic: str
     partition: int
     broker_id: int | None = Field(description="Whose agent; null: no term says that there is one.")
+    address: str | None = Field(description="Its management address; null: no term names one.")
     silent: bool = Field(description="It did not answer: nothing is known, least of all that all is well.")
     status: dict[str, Any] | None = Field(description="Why not copied, trimmed, expired; lag; what failed last.")
 

@@ -124,6 +124,7 @@ async def ask_its_agent(request: Request, service: Asked, topic: TopicName, part
             topic=topic,
             partition=partition,
             broker_id=None if view.leader is None else view.leader.broker_id,
+            address=None if view.leader is None else view.leader.management_address,
             silent=isinstance(reply, str),
             status=_shown(service, caller, topic, partitions, reply) if isinstance(reply, dict) else None,
         )

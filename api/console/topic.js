@@ -144,7 +144,7 @@ function drawPages() {
 // What only an agent knows, in its own words.
 function agentWords(answer) {
   if (answer.error) return [answer.error];
-  if (answer.silent) return [`the agent for broker ${answer.broker_id} does not answer: nobody knows what it does`];
+  if (answer.silent) return [`the agent for broker ${answer.broker_id} (${answer.address}) did not answer`];
   const said = answer.status;
   if (!said) return [];
   const words = [

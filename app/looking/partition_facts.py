@@ -263,11 +263,10 @@ def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[st
     return standing_now + tuple(f"{describe_order(order)}: {why}" for why, order in lost)
 
 
-def silent(broker_id: int, address: str = "") -> str:
+def silent(broker_id: int, address: str) -> str:
     """Return the sentence about an agent that did not answer: that of the broker's machine, or one by Fetch."""
-    where = f" ({address})" if address else ""
     return (
-        f"agent for broker {broker_id}{where} did not answer: "
+        f"agent for broker {broker_id} ({address}) did not answer: "
         "it is stopped or cannot be reached; reads go on, copies and trims wait for it"
     )
 
@@ -329,7 +328,7 @@ def _agent_by_gateway(client: GatewayClient, topic: str, partition: int) -> dict
     except AccessDenied as error:  # it may name consumer groups, which clients with only Describe may not see
         return f"is not asked: {error.message}"
     status: dict[str, Any] | None = answer["status"]
-    return silent(answer["broker_id"]) if answer["silent"] else status
+    return silent(answer["broker_id"], answer["address"]) if answer["silent"] else status
 
 
 def _of_answer(answer: dict[str, Any], agent: dict[str, Any] | str | None, bootstrap: str) -> PartitionFacts:

@@ -210,11 +210,12 @@ def lists_folders(request: Request, server: Server) -> Answer:
     return _filtered(answer, lambda key: key.startswith(f"{prefix}/") or key == prefix)
 
 
-def lists_from_the_start(request: Request, server: Server) -> Answer:
-    if request.is_listing:
-        kept = {name: value for name, value in request.query.items() if name != "start-after"}
-        return server(replace(request, query=kept))
-    return server(request)
+def lists_too_late(request: Request, server: Server) -> Answer:
+    """Leave out the first key after the one with which a listing goes on."""
+    answer = server(request)
+    if "start-after" not in request.query:
+        return answer
+    return replace(answer, body=_CONTENTS.sub(b"", answer.body, count=1))
 
 
 def normalises_plus(request: Request, server: Server) -> Answer:
@@ -327,7 +328,7 @@ BREAKERS: dict[str, tuple[Callable[[], Breaker], ...]] = {
     "a range stops at the end": (lambda: refuses_ranges_over_the_end,),
     "a range past the end is an error": (lambda: reads_nothing_past_the_end,),
     "a listing prefix is text": (lambda: lists_folders,),
-    "a listing goes on after a key": (lambda: lists_from_the_start,),
+    "a listing goes on after a key": (lambda: lists_too_late,),
     "keys are taken as they are": (lambda: normalises_plus,),
     "long keys are kept": (lambda: refuses_long_keys,),
     "a modification time is the time of writing": (lambda: clock_is_ahead, clock_goes_back),
