@@ -180,6 +180,7 @@ def test_a_store_that_hangs_fails_reads_and_what_it_keeps_from_being_copied_is_l
     assert in_bucket.value("tierstate_object_store_away") == 1
     bucket.signal(signal.SIGCONT)
     in_bucket.quiet("TierstateNotReady")
+    alter(AdminClient({**in_bucket.house.kafka.client_config, "log_level": 0}), topic, "retention.ms", "604800000")
     for running in (agent, gateway):
         in_bucket.retire(running)
 
