@@ -42,7 +42,7 @@ PLACES, CLIENTS, SECONDS = 16, 64, 2.0
 FORMS = {
     "batches": (BATCHES, "nginx, from files", "≥ 0.5x"),
     "Arrow": (ARROW, "tierstate.connect", "≥ 0.8x"),
-    "ndjson": (NDJSON, "tierstate.connect and orjson.dumps of each record", "≥ 0.5x"),
+    "ndjson": (NDJSON, "tierstate.connect, orjson.dumps", "≥ 0.5x"),
 }
 SETTINGS = EAGER + '[gateway]\ntrusted_proxies = ["127.0.0.1"]\n'
 FILES = """
@@ -133,7 +133,7 @@ class Servers:
         return [
             Row(name, one, unit, other, peer, goal),
             Row(f"{name}, {CLIENTS} clients", many, unit, one, "one client", "≥ 0.9x"),
-            Row(f"{name}, two behind nginx", behind_both, unit, behind_one, "one gateway behind nginx", "≥ 1.6x"),
+            Row(f"{name}, two behind nginx", behind_both, unit, behind_one, "one behind nginx", "≥ 1.6x"),
         ]
 
 

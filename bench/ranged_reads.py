@@ -167,7 +167,7 @@ def _whole(what: str, log: Written, client: S3Client, runs: int) -> list[Row]:
     goal = ">= 0.9x" if what == "plain" else ""
     return [
         Row(f"read {what}, whole", one, "MB/s", bare, "bare GETs of the same ranges", goal),
-        Row(f"read {what}, whole, {PARALLEL} requests at a time", four, "MB/s", one, "ours, one at a time"),
+        Row(f"read {what}, whole, {PARALLEL} at a time", four, "MB/s"),
     ]
 
 
