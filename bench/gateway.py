@@ -1,9 +1,8 @@
 """Answers of the HTTP gateway, each call once, compared with other ways to the same records.
 
-No two calls are equal. A call asks for 4 MiB as stored, as tierstate's own client does. The remote tier is a directory;
-its bytes are in the chunk caches of the gateway and of `tierstate.connect`, which decodes the same offsets in one
-process. nginx has the answers in files. Behind nginx are 64 clients with TLS, and `deploy/nginx.conf`. The clients are
-one process. They and nginx share both cores with the gateways.
+No two calls are equal. A call asks for 4 MiB as stored. The bytes are in the chunk caches of the gateway and of
+`tierstate.connect`, which decodes the same offsets in one process. nginx has the answers in files; behind nginx are 64
+clients with TLS, and `deploy/nginx.conf`. Clients are one process. They and nginx share both cores with the gateways.
 """
 
 from __future__ import annotations

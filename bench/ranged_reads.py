@@ -1,7 +1,7 @@
 """Read a copied segment from S3: whole, and 64 KiB at random; chunks of 4 MiB, none of them in the cache.
 
 The store is a versitygw on this machine; "far" adds 30 ms of delay and carries 50 MB/s a connection. MB/s count the
-plain log. GETs of the peer are boto3's, without a check or decryption.
+plain log. GETs of the peer are boto3's, without a check or decryption. "4 at a time" are requests.
 """
 
 from __future__ import annotations
