@@ -277,7 +277,7 @@ class RemoteLooks:
         with self._opening:
             if self._parts is None:
                 if self._settings.view.source == KIP405:
-                    kafkas = self._opened.enter_context(Kip405Connection(self._settings, self._clock))
+                    kafkas = self._opened.enter_context(Kip405Connection(Connection(self._settings, self._clock)))
                     self._parts, self._connection = (None, kafkas.reader(kafkas.growing_view())), kafkas.parts
                     return self._parts[1]
                 with ExitStack() as opened:

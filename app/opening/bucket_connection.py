@@ -16,21 +16,18 @@ from ...broker.control import ClusterDescription
 from ...broker.topics import PartitionDescription, TopicDescription
 from ...follower.bucket_view import NEWEST, BucketView, Moment, find_kept, open_bucket_view
 from ...follower.time_travel import NO_TIME, Replayed, Target
-from ...runtime.clock import Clock
-from ...runtime.listener import ChoreFailed, Listener, ignore
-from ...runtime.settings import Settings
+from ...runtime.listener import ChoreFailed
 from ...runtime.units import counted
 from ...state.errors import TierstateError, UnknownTopic
 from ...state.ids import BrokerId, TopicId, TopicIdPartition
 from ...state.object_keys import ObjectKeys
 from ...state.offsets import Position, TimestampMs, moment
 from ...state.view import TierView
-from .connection import BUCKET, ConnectionParts, no_progress, tier_partitions
+from .connection import BUCKET, Connection, ConnectionParts, tier_partitions
 from .positions import parse_time
 
 if TYPE_CHECKING:
     from ...fetch.reader import LogReader
-    from .connection import ShowProgress
 
 NOBODY = BrokerId(-1)
 """An id that no broker has. It replaces the brokers, which are not queried."""
@@ -129,7 +126,7 @@ class ViewAge:
         return {"source": BUCKET, **asdict(self)}
 
 
-def to_log(age: ViewAge) -> None:
+def log_age(age: ViewAge) -> None:
     """Log the age as a warning of Python's logging (stderr by default). Readers in Python and Spark use it."""
     logging.getLogger("tierstate").warning(str(age))
 
@@ -150,16 +147,8 @@ class BucketConnection(ConnectionParts):
     `view` calls ``tell`` with the age of the view.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock | None = None,
-        *,
-        listener: Listener = ignore,
-        progress: ShowProgress = no_progress,
-        tell: Callable[[ViewAge], None] = to_log,
-    ) -> None:
-        super().__init__(settings, clock, listener=listener, progress=progress)
+    def __init__(self, parts: Connection, tell: Callable[[ViewAge], None] = log_age) -> None:
+        super().__init__(parts)
         self._tell = tell
 
     @cached_property
