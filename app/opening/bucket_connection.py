@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...broker.control import ClusterDescription
 from ...broker.topics import PartitionDescription, TopicDescription
-from ...follower.bucket_view import NEWEST, BucketView, Moment, find_kept, open_bucket_view
+from ...follower.bucket_view import NEWEST, BucketView, Moment, find_identity, open_bucket_view
 from ...follower.time_travel import NO_TIME, Replayed, Target
 from ...runtime.listener import ChoreFailed
 from ...runtime.units import counted
@@ -42,7 +42,7 @@ class BucketTopics:
     """
 
     def __init__(self, view: BucketView) -> None:
-        self._cluster_id, self._newest_at = view.identity.cluster_id, newest_of(view.kept.values())
+        self._cluster_id, self._newest_at = view.identity.cluster_id, newest_of(view.replays.values())
         numbers: dict[TopicId, list[int]] = {}
         names: dict[TopicId, tuple[bool, int, str]] = {}
         for partition in view.partitions():
@@ -156,7 +156,7 @@ class BucketConnection(ConnectionParts):
         """Return the view of all tier-state partitions, and why the topic diverged from it (None: it did not)."""
         settings, parts = self.settings.view, self._parts
         moment = parse_moment(settings.as_of, self.clock.now_ms())
-        identity, parted = find_kept(parts.store, settings.topic_id, settings.history)
+        identity, parted = find_identity(parts.store, settings.topic_id, settings.history)
 
         def refused(key: str, error: TierstateError) -> None:
             parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
@@ -174,7 +174,7 @@ class BucketConnection(ConnectionParts):
         """Return the view in memory; ``folder`` is ignored. Reports its age for ``partitions`` (None: for all)."""
         view, parted = self._whole
         numbers = tier_partitions(view.identity.partitions, partitions)
-        replayed = [view.kept[number] for number in numbers if number in view.kept]
+        replayed = [view.replays[number] for number in numbers if number in view.replays]
         newest = newest_of(replayed)
         age = 0 if newest == NO_TIME else max(0, self.clock.now_ms() - newest)
         self._tell(
