@@ -1,4 +1,4 @@
-"""Read the 61-byte headers of record batches (magic 2). Nothing is decompressed here.
+"""Reads the 61-byte headers of record batches (magic 2). Nothing is decompressed here.
 
 Layout: Kafka's ``DefaultRecordBatch``. The CRC-32C covers the bytes from the attributes to the end of the batch. It
 does not cover the base offset and the leader epoch.
@@ -126,8 +126,8 @@ def read_header(view: memoryview, at: int, source: str, position: int) -> BatchH
         raise CorruptData("batch has an impossible size", **facts, bytes=length)
     if base < 0 or delta < 0 or count < 0 or count > delta + 1 or base + delta >= 2**63:
         raise CorruptData("batch header contradicts itself", **facts, offset=base, delta=delta, records=count)
-    if attributes & 7 >= len(CODECS):
-        raise CorruptData("batch has an unknown codec", **facts, codec=attributes & 7)
+    if attributes & CODEC >= len(CODECS):
+        raise CorruptData("batch has an unknown codec", **facts, codec=attributes & CODEC)
     return BatchHeader(
         position + at, base, length + _PREFIX_BYTES, epoch, magic, crc, attributes, base + delta, first, latest, pid,
         pepoch, sequence, count,
