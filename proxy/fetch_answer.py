@@ -60,12 +60,12 @@ class AnsweredPartition:
     def place(self) -> Place:
         return self.topic, self.partition
 
-    def begins_at(self, log_start: int) -> None:
+    def set_log_start(self, log_start: int) -> None:
         """Replace the log start offset, in versions that have one."""
         if self.version >= 5:
             _INT64.pack_into(self.head, self.lead + _LEAD.size - _INT64.size, log_start)
 
-    def says(self, error: int, bounds: LogicalBounds | None) -> None:
+    def set_result(self, error: int, bounds: LogicalBounds | None) -> None:
         """Replace the error code and the bounds (None: unknown) in the entry. The entry must have no records."""
         lead = _lead(self.version, self.partition, error, bounds)
         self.head[self.lead : self.lead + len(lead)] = lead

@@ -83,7 +83,7 @@ def test_a_changed_entry_differs_only_in_the_changed_field(version: int, seed: i
     made = message(FetchResponse, version, seed)
 
     def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
-        entry.says(56, LogicalBounds(Offset(13), Offset(13), None, Offset(12), Offset(11)))
+        entry.set_result(56, LogicalBounds(Offset(13), Offset(13), None, Offset(12), Offset(11)))
         return [entry.head, records]
 
     data, _ = through(made, version, change)
@@ -102,7 +102,7 @@ def test_a_passing_entry_gets_the_log_start_of_both_tiers(version: int, seed: in
 
     def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
         starts.append(entry.log_start)
-        entry.begins_at(3)
+        entry.set_log_start(3)
         return [entry.head, records]
 
     data, _ = through(made, version, change)
