@@ -29,7 +29,7 @@ from tierstate.cli import dump_log as dump
 from tierstate.cli.digest import _count
 from tierstate.cli.parameter_types import TopicArgument
 from tierstate.cli.reading import TopicReads
-from tierstate.consumer.assigned_partition import AssignedPartition, Failed
+from tierstate.consumer.assigned_partition import AssignedPartition, LookFailure
 from tierstate.consumer.consumer_config import Mode
 from tierstate.consumer.reads import Read
 from tierstate.consumer.remote_looks import RemoteLooks
@@ -204,7 +204,7 @@ def consumer(segments: Segments, extent: Extent) -> Iterator[Row]:
                         return
                     yield message.offset(), message.timestamp()[1], message.key(), message.value()
             ended = part.end()
-            if isinstance(ended, Failed):
+            if isinstance(ended, LookFailure):
                 raise ended.error
             assert part.at > at
             at = part.at
