@@ -72,7 +72,7 @@ def test_proven_segments_leave_the_disk_of_a_dead_broker_without_loss(house: Hou
     before, segments = house.digests(topic), house.logs(topic)
     assert len(segments) > 4
     refused = house.run("rescue", str(house.log_dir), code=3)
-    assert "the broker of this folder runs" in refused.stderr
+    assert "the broker of this folder is running" in refused.stderr
     kafka_own.kill(0)
     shown = rescued(house)
     assert not shown["executed"]
