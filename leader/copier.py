@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ..log.batch import first_codec
+from ..log.batch import MAGIC_AT, first_codec
 from ..log.local_log import SegmentFiles
 from ..log.partition import format_epoch_checkpoint
 from ..rules.candidates import CopyCandidate
@@ -66,9 +66,6 @@ from ..storage.segment.writer import (
 from .checked_log import CheckedLog
 from .object_proof import ObjectProof
 from .term import TermSession
-
-MAGIC_AT = 16
-"""The byte position of a batch's version (magic), the same in every version."""
 
 
 @dataclass(frozen=True, slots=True)

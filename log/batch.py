@@ -18,10 +18,11 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
 _PREFIX_BYTES = 12
 _CRC_FROM = 21
+MAGIC_AT = 16
+"""The byte position of a batch's version (magic), the same in every version."""
 MAX_BATCH_BYTES = 2**31 - 1
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-CREATE_TIME, APPEND_TIME = 0, 1
 CODEC, TRANSACTIONAL, CONTROL = 7, 16, 32
 """Bit masks of the attributes. Transaction markers have both TRANSACTIONAL and CONTROL set."""
 
@@ -49,11 +50,6 @@ class BatchHeader:
     def codec(self) -> int:
         """Return the index into `CODECS`."""
         return self.attributes & CODEC
-
-    @property
-    def timestamp_type(self) -> int:
-        """Return 0 for create time, 1 for log append time."""
-        return (self.attributes >> 3) & 1
 
     @property
     def is_transactional(self) -> bool:
@@ -146,4 +142,4 @@ def batch_bytes(data: bytes) -> int | None:
     if len(data) < HEADER_BYTES:
         return None
     length = int.from_bytes(data[8:12], "big", signed=True)
-    return length + _PREFIX_BYTES if data[16] == 2 and length >= HEADER_BYTES - _PREFIX_BYTES else None
+    return length + _PREFIX_BYTES if data[MAGIC_AT] == 2 and length >= HEADER_BYTES - _PREFIX_BYTES else None
