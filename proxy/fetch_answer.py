@@ -3,7 +3,7 @@
     header | throttle | error | session | [topic, [entry: index, error, bounds, aborted, replica, records], tags], tags
 
 An entry's error code and bounds have fixed positions, so an entry without records is changed in place. An entry to
-which remote records are added is built again (`filled`).
+which remote records are added is built again (`fill_entry`).
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class FetchAnswer:
             frame.tags(self._flexible)
 
 
-def filled(entry: AnsweredPartition, piece: Fetched, bounds: LogicalBounds) -> list[bytes | memoryview]:
+def fill_entry(entry: AnsweredPartition, piece: Fetched, bounds: LogicalBounds) -> list[bytes | memoryview]:
     """Return buffers to send in order: the bytes before the entry, and the entry with the records of ``piece``."""
     flexible = APIS[Key.FETCH].is_flexible(entry.version)
     head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, bounds)

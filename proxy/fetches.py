@@ -24,15 +24,15 @@ from ..state.ids import TopicId
 from . import codes
 from .budget import FREE, Budget
 from .codes import Counts
-from .cold_reads import ColdRead, ColdReads, RemoteReads, wait_for_one
 from .deletions import Deletions
-from .fetch_answer import AnsweredPartition, FetchAnswer, filled
-from .fetch_request import HELD_BYTES, FetchRequest, Place, Wanted, lower, send_beyond
+from .fetch_answer import AnsweredPartition, FetchAnswer, fill_entry
+from .fetch_request import HELD_BYTES, FetchPosition, FetchRequest, Place, lower, send_beyond
 from .known_bounds import Known, KnownBounds
 from .listeners import Listeners
 from .older_offsets import OlderOffsets
 from .peer import Part, Peer, framed
 from .read_log import ReadLog, Reads
+from .remote_reads import ConnectionReads, RemoteRead, RemoteReads, wait_for_one
 from .topic_names import TopicNames
 
 BOUNDS_WAIT_S = 1.0
@@ -47,8 +47,8 @@ class _RemoteEntry:
     """An entry whose offset the broker lacks. `Fetches._find_bounds` sets ``known`` (the bounds), or else ``error``."""
 
     entry: AnsweredPartition
-    position: Wanted
-    read: ColdRead | None
+    position: FetchPosition
+    read: RemoteRead | None
     known: Known | None = None
     error: TierstateError | None = None
 
@@ -65,7 +65,7 @@ class _RemoteEntry:
         return len(piece.data) if piece.topic_id in (None, self.known.topic_id) else 0
 
 
-def _has(bounds: LogicalBounds, position: Wanted) -> bool:
+def _has(bounds: LogicalBounds, position: FetchPosition) -> bool:
     return (bounds.log_start or 0) <= position.offset <= bounds.high_watermark
 
 
@@ -98,10 +98,10 @@ class Fetches:
 
     def __init__(self, client: Peer, broker: Peer, parts: ProxyParts, reads: Reads) -> None:
         self._client, self._broker, self._parts, self._reads = client, broker, parts, reads
-        self._cold = ColdReads(parts.remote_reads)
+        self._remote = ConnectionReads(parts.remote_reads)
 
     def close(self) -> None:
-        self._cold.close()
+        self._remote.close()
 
     async def prepare(self, request: FetchRequest, data: bytearray) -> None:
         """Lower ``max_bytes`` in ``data``, the bytes of ``request``, if remote records are expected for it.
@@ -111,7 +111,7 @@ class Fetches:
         """
         if self._parts.whole_log and not request.follower:
             await asyncio.gather(*(self._send_beyond(each, request, data) for each in request.positions))
-        if self._cold.of(request):
+        if self._remote.of(request):
             lower(data, request, HELD_BYTES if self._parts.budget.has(HELD_BYTES) else FREE // 2)
 
     async def _send_beyond(self, place: Place, request: FetchRequest, data: bytearray) -> None:
@@ -124,7 +124,7 @@ class Fetches:
         """Send the client the answer, streamed or filled. ``size``: of its frame; ``lead``: the frame's first bytes."""
         answer = FetchAnswer(self._broker, request.version, request.topics)
         may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.positions)
-        if may_be_empty or any(read.ready for read in self._cold.of(request)):
+        if may_be_empty or any(read.ready for read in self._remote.of(request)):
             share = self._parts.budget.for_a_frame(size)
             if share is not None:
                 with share:
@@ -170,7 +170,7 @@ class Fetches:
             return
         local = sum(len(records) for _, records, _ in held)
         await self._wait(missing, request, bool(local), only_missing=len(missing) == len(held))
-        sent: list[ColdRead] = []
+        sent: list[RemoteRead] = []
         room = request.max_bytes - local
         for entry, records, remote in held:
             size = 0 if remote is None else remote.piece_size
@@ -184,21 +184,21 @@ class Fetches:
             self._count_passed(entry, request, len(records))
             parts += [entry.head, records]
         for read in sent:
-            self._cold.handed_out(read, request.positions[read.place])
+            self._remote.handed_out(read, request.positions[read.place])
         try:
             with self._parts.budget.sent_to(self._client):
                 await self._client.send(framed([*parts, rest]))
         finally:
             for read in sent:
-                self._cold.sent(read)
+                self._remote.sent(read)
 
-    def _fill(self, remote: _RemoteEntry, parts: list[Part]) -> ColdRead:
+    def _fill(self, remote: _RemoteEntry, parts: list[Part]) -> RemoteRead:
         """Append the entry with its remote records to ``parts``. Return their read."""
         assert remote.read is not None
         assert remote.read.piece is not None
         assert remote.known is not None
         piece = remote.read.piece
-        parts += filled(remote.entry, piece, remote.known.bounds)
+        parts += fill_entry(remote.entry, piece, remote.known.bounds)
         self._parts.counts.filled += 1
         self._parts.counts.filled_bytes += len(piece.data)
         self._reads.saw(remote.read.place, "remote", remote.position.offset, len(piece.data))
@@ -213,8 +213,8 @@ class Fetches:
         if entry.error == codes.OFFSET_OUT_OF_RANGE:
             if isinstance(entry.topic, TopicId):
                 return _RemoteEntry(entry, position, None, error=UnknownTopic("no name is known", topic_id=entry.topic))
-            return _RemoteEntry(entry, position, self._cold.get(place, position, request.isolation))
-        self._cold.drop(place)
+            return _RemoteEntry(entry, position, self._remote.get(place, position, request.isolation))
+        self._remote.drop(place)
         if entry.log_start > 0 and entry.error == codes.NONE and not isinstance(entry.topic, TopicId):
             known = await self._parts.bounds.seldom(place, self._parts.remote_wait_s)
             if known is not None and known.bounds.log_start is not None:
@@ -240,7 +240,7 @@ class Fetches:
                 return
             for each in readable:  # some reads have not begun: there was no memory for them
                 if each.read is None:
-                    each.read = self._cold.get(each.entry.place, each.position, request.isolation)
+                    each.read = self._remote.get(each.entry.place, each.position, request.isolation)
 
     async def _find_bounds(self, remote: _RemoteEntry, wait_s: float) -> None:
         """Set the bounds of an entry. Bounds without its offset are requested again: they may be outdated."""
@@ -267,7 +267,7 @@ class Fetches:
         self._parts.counts.not_yet += 1
         entry.set_result(codes.NONE, remote.known.bounds)
         if read is not None and read.ready and not remote.piece_size:
-            self._cold.drop(read.place)  # the read found no remote records of this log: ask the broker again
+            self._remote.drop(read.place)  # the read found no remote records of this log: ask the broker again
 
     def _count_passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
         self._parts.counts.passed_bytes += size

@@ -50,7 +50,7 @@ from tierstate.lake.parquet import WRITER
 from tierstate.log.decode import decode_batches
 from tierstate.log.record_columns import record_schema
 from tierstate.proxy.budget import Budget
-from tierstate.proxy.cold_reads import ColdRead, ReadKey, RemoteReads
+from tierstate.proxy.remote_reads import ReadKey, RemoteRead, RemoteReads
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.operation import run
@@ -179,7 +179,7 @@ def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 async def _cold(shared: RemoteReads, offset: Offset, segments: Segments) -> Any:
-    read = ColdRead(ReadKey((TOPIC, 0), offset, segments.form.isolation, SMALL), shared)
+    read = RemoteRead(ReadKey((TOPIC, 0), offset, segments.form.isolation, SMALL), shared)
     await read.task
     if read.error is not None:
         raise read.error

@@ -29,7 +29,7 @@ from tests.proxy.messages import encoded, message
 from tierstate.broker.wire import Frame
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy.apis import APIS, Key
-from tierstate.proxy.fetch_answer import WITH_ADDRESSES, AnsweredPartition, filled
+from tierstate.proxy.fetch_answer import WITH_ADDRESSES, AnsweredPartition, fill_entry
 from tierstate.proxy.fetch_request import HELD_BYTES, TOPIC_IDS, lower, read_fetch
 from tierstate.proxy.produce import PRODUCE_WITH_ADDRESSES, refused_produce, without_addresses
 from tierstate.proxy.share_fetch import lower_share_fetch, share_reads
@@ -121,7 +121,7 @@ def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(
     bounds = LogicalBounds(start, Offset(500), Offset(499), Offset(900), Offset(1_000))
     records = bytes(range(256)) * (1 + seed)
     piece = Fetched(records, Tier.REMOTE, aborted, Offset(100), Offset(300), Offset(500), bounds)
-    data, _ = through(made, version, lambda entry, _: filled(entry, piece, bounds))
+    data, _ = through(made, version, lambda entry, _: fill_entry(entry, piece, bounds))
     decoded_message = again(FetchResponse, data, version)
     assert decoded_message.throttle_time_ms == made.throttle_time_ms
     pairs = list(zip(partitions(decoded_message, version), partitions(made, version), strict=True))
