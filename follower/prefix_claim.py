@@ -175,6 +175,13 @@ class PrefixClaim:
                 raise Unavailable(f"nothing is changed in the bucket: {why}")
             stop.wait(min(0.05, self._claimant.period_s))
 
+    def older_agents(self) -> list[Heartbeat]:
+        """Return the heartbeats of this cluster's running agents that wrote here before this process had a proof."""
+        with self._beating:
+            now, period_s = self._clock.monotonic(), self._claimant.period_s
+            older = [seen for seen in self._agents() if seen.ours and seen.answered and seen.is_older]
+            return [seen.beat for seen in older if not is_dead(self._peer(seen, now), period_s)]
+
     def beat(self) -> None:
         """Write the heartbeat, read the others and judge once. An error is recorded, and the proof is not renewed."""
         with self._beating:

@@ -39,7 +39,7 @@ from ..looking.archived_deletes import ArchivedDeletes
 from ..looking.watching import AgentWatches, longest_silence
 from ..opening.connection import Connection, refuse_kip405
 from .log_source import disk_source, fetch_source
-from .prefix import claim_of, require_one_source
+from .prefix import claim_of, refuse_sources, require_one_source
 from .upkeep import Upkeep, seed_of
 
 JOINED_S = 120.0
@@ -147,6 +147,10 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         feed_clock_gauge(metrics, leader.context.time)
         watches.feed(metrics, leader, chores.names)
 
+        def check_source(stop: threading.Event) -> None:
+            while not stop.wait(settings.prefix.heartbeat):
+                refuse_sources(settings, claim.older_agents())
+
         def work(stop: threading.Event) -> None:
             # logged here, because signals are handled by now
             broker_id = {} if fetches else {"broker": log.agent_id}
@@ -166,7 +170,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 leader.agent.run(stop)
 
         starting.close()
-        services = [] if once else [*watches.threads(), Service("chores", chores.run)]
+        services = [] if once else [*watches.threads(), Service("chores", chores.run), Service("source", check_source)]
         services.append(Service("heartbeat", claim.run))
         if source.group is not None:
             services.append(Service("ownership", source.group.run))

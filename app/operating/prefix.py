@@ -180,7 +180,9 @@ def check_prefix(connection: Connection) -> str:
     if sides.keeper is not None and not sides.kept_here:
         raise PrefixContested(f"{sides.keeper.by} gave this prefix to another cluster: give this one another store.url")
     if sides.strange:
-        raise PrefixContested(f"another cluster writes below this prefix: {_names(sides.strange)}; {WAY_OUT}")
+        raise PrefixContested(
+            f"another cluster writes below this prefix: {_names(side.beat for side in sides.strange)}; {WAY_OUT}"
+        )
     ours = sum(side.ours and not side.beat.stopped for side in sides.sides)
     return f"{counted(ours, 'agent')} of this cluster, no others"
 
@@ -188,22 +190,31 @@ def check_prefix(connection: Connection) -> str:
 def require_one_source(connection: Connection) -> None:
     """Raise InvalidRequest if agents of this cluster run that read logs from the other ``agent.source``.
 
-    Both would copy every partition, and take each other's terms. Does nothing if the settings are not an agent's.
+    Does nothing if the settings are not an agent's.
     """
-    settings = connection.settings.agent
-    fetches = settings.source == "fetch"
-    if not fetches and not settings.log_dirs:
-        return
-
-    def others(sides: Sides) -> list[Side]:
-        agents = [side for side in sides.sides if side.ours and side.beat.broker_id >= 0]
-        return [side for side in agents if (side.beat.broker_id == COPIER) != fetches]
-
-    if alive := _beating(connection, others):
-        raise InvalidRequest(
-            f'agents with another agent.source than "{settings.source}" run for this tier-state topic: stop them first',
-            agents=_names(alive),
+    settings = connection.settings
+    if settings.agent.source == "fetch" or settings.agent.log_dirs:
+        ours = _beating(
+            connection, lambda sides: [side for side in sides.sides if side.ours and _other_source(settings, side.beat)]
         )
+        refuse_sources(settings, [side.beat for side in ours])
+
+
+def refuse_sources(settings: Settings, running: Iterable[Heartbeat]) -> None:
+    """Raise InvalidRequest if one of the running processes is an agent that reads logs from the other ``agent.source``.
+
+    Both would copy every partition, and take each other's terms.
+    """
+    if others := [beat for beat in running if _other_source(settings, beat)]:
+        raise InvalidRequest(
+            f'agents with another agent.source than "{settings.agent.source}" run for this tier-state topic: '
+            "stop them first",
+            agents=_names(others),
+        )
+
+
+def _other_source(settings: Settings, beat: Heartbeat) -> bool:
+    return beat.broker_id >= 0 and (beat.broker_id == COPIER) != (settings.agent.source == "fetch")
 
 
 def take_prefix(connection: Connection, sides: Sides, *, chosen: bool = True) -> None:
@@ -230,14 +241,14 @@ def _beating(connection: Connection, suspects: Callable[[Sides], list[Side]]) ->
     if not running:
         return []
     before, wait_s = {side.beat.token for side in running}, 2 * connection.settings.prefix.heartbeat
-    connection.listener(HeartbeatsAwaited(_names(running), wait_s))
+    connection.listener(HeartbeatsAwaited(_names(side.beat for side in running), wait_s))
     connection.clock.sleep(wait_s)
     now = suspects(look_at_sides(connection))
     return [side for side in now if not side.beat.stopped and side.beat.token not in before]
 
 
-def _names(sides: Iterable[Side]) -> str:
-    return ", ".join(f"{side.beat.writer} at {side.beat.host}" for side in sides)
+def _names(beats: Iterable[Heartbeat]) -> str:
+    return ", ".join(f"{beat.writer} at {beat.host}" for beat in beats)
 
 
 def _is_signed_in_a_topic(connection: Connection, keeper: Keeper) -> bool:
@@ -257,7 +268,8 @@ def take_from_the_dead(connection: Connection) -> None:
     """
     if alive := _beating(connection, lambda sides: sides.strange):
         raise Fenced(
-            "an agent still runs, or another cluster writes below this prefix: stop it first", agents=_names(alive)
+            "an agent still runs, or another cluster writes below this prefix: stop it first",
+            agents=_names(side.beat for side in alive),
         )
     sides = look_at_sides(connection)
     if sides.strange or (sides.keeper is not None and not sides.kept_here):

@@ -31,6 +31,10 @@ def copied_segments(house: FetchHouse, topic: str) -> int:
     return sum(int(each["remote_segments"]) for each in house.json("describe", topic))
 
 
+def heartbeats(house: FetchHouse) -> list[Path]:
+    return [path for path in (house.store / "_tierstate/agents").rglob("*") if path.is_file()]
+
+
 def local_starts(house: FetchHouse, topic: str) -> list[int]:
     return [int(each["local_log_start_offset"]) for each in house.json("describe", topic)]
 
@@ -90,3 +94,20 @@ def test_an_agent_does_not_start_next_to_agents_that_read_logs_in_another_way(ho
         refused = house.run("agent", *by_disk, "--set", f"state_dir={house.folder / 'other'}", code=2).stderr
         assert "an agent by Fetch at " in refused
         house.run("check")
+
+
+def test_an_agent_ends_once_it_meets_an_older_one_that_reads_logs_in_another_way(house: FetchHouse) -> None:
+    """Neither saw the other's heartbeat when it started: two that start together, or a bucket that was rolled back."""
+    by_disk = ("--set", "agent.source=disk", "--set", f"agent.log_dirs={house.log_dir}")
+    house.create("met")
+    with house.agent(*by_disk) as first:
+        eventually(lambda: heartbeats(house))
+        first.process.send_signal(signal.SIGSTOP)
+        for heartbeat in heartbeats(house):
+            heartbeat.unlink()
+        with house.agent("--set", f"state_dir={house.folder / 'other'}") as second:
+            eventually(lambda: heartbeats(house))
+            first.process.send_signal(signal.SIGCONT)
+            assert first.process.wait(60) == 2
+            assert second.process.poll() is None
+    assert "an agent by Fetch at " in first.err.read_text()
