@@ -296,8 +296,9 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
     with catalog_of(context) as catalog, context.output.progress("compacting") as advance:
         from ..lake.table_metadata import foreign_metadata
         from ..lake.table_open import fresh_attempt
+        from ..lake.table_snapshots import expire, old_snapshots
         from ..lake.table_upkeep import compact as compact_files
-        from ..lake.table_upkeep import expire, old_snapshots, strays, sweep
+        from ..lake.table_upkeep import strays, sweep
 
         lake_table = catalog.table(table)
         files = compact_files(lake_table, fresh_attempt, execute=execute)

@@ -30,7 +30,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, ManifestFile
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, ancestors_of
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..state.errors import (
@@ -58,6 +58,9 @@ OWN_BOUNDS_ALONE = {
     **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
 }
 """Iceberg's table properties that keep bounds only for the columns that determine a table's place and days."""
+for _frozen in (Snapshot, SnapshotLogEntry):
+    # pyiceberg copies all metadata deeply, 17 times per commit (its issue 2673); these values are frozen
+    setattr(_frozen, "__deepcopy__", lambda self, memo: self)  # noqa: B010
 
 
 @dataclass(frozen=True, slots=True)

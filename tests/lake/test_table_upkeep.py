@@ -20,7 +20,8 @@ from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
 from tierstate.lake.table_metadata import foreign_metadata
-from tierstate.lake.table_upkeep import Compacted, bins, compact, compact_bins, expire, old_snapshots, strays, sweep
+from tierstate.lake.table_snapshots import expire, old_snapshots
+from tierstate.lake.table_upkeep import Compacted, bins, compact, compact_bins, strays, sweep
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import run
