@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ..runtime.clock import SystemClock
+from ..runtime.units import counted
 from ..state.errors import Difference, InvalidRequest, TierstateError
-from ..state.offsets import TimestampMs
+from ..state.offsets import TimestampMs, moment
 from ..state.routing import Isolation
 from .context import Context
 from .flags import declare, view_source
@@ -117,12 +118,19 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     document = {"table": target.name, "behind": done.behind, "partitions": named, "findings": findings}
     document["skipped"] = [gap._asdict() for gap in skipped]
+    document["foreign"] = [asdict(each) for each in done.foreign]
     context.output.table(columns, rows, document)
     note_skipped(context, skipped)
     for each in done.findings:
         where = "" if each.partition is None else f"partition {each.partition}: "
         at = "" if each.offset is None else f", from offset {each.offset} on"
         context.output.note(f"{where}{each.problem}{at}")
+    for commit in done.foreign:
+        context.output.note(
+            f"another engine committed: {commit.operation} by {commit.engine or 'an unnamed engine'} at"
+            f" {moment(commit.timestamp_ms)}, {counted(commit.added_rows, 'row')} added and"
+            f" {commit.deleted_rows:,} deleted, snapshot {commit.snapshot_id}"
+        )
     for error in done.errors:
         raise error
     if done.findings:

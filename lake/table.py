@@ -51,6 +51,7 @@ from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_propert
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
 
+RETRIES = "commit.retry.num-retries"
 FIRST_SEQUENCE_NUMBER = 1
 """The sequence number of a table's first snapshot."""
 OWN_BOUNDS_ALONE = {
@@ -101,6 +102,11 @@ class LakeTable:
 
     def _read_facts(self) -> None:
         self.facts = TableFacts.of_properties(self.iceberg.properties, self.name)
+        # pyiceberg would repeat a failed append on top of another writer's commit, and two followers would both add the
+        # same records. The table itself keeps the property, by which other engines repeat their maintenance.
+        metadata = self.iceberg.metadata
+        properties = {**metadata.properties, RETRIES: "0"}
+        self.iceberg.metadata = metadata.model_copy(update={"properties": properties})
 
     def place(self) -> TablePlace:
         """Return the place of the newest snapshot that has one. If that snapshot was expired, return the property's
@@ -124,6 +130,12 @@ class LakeTable:
                 table=self.name,
             )
         return place
+
+    @property
+    def is_place_covered(self) -> bool:
+        """Return whether another engine made the newest snapshot, which then has no place."""
+        current = self.iceberg.current_snapshot()
+        return current is not None and OFFSETS not in summary_of(current)
 
     def _fits(self, place: TablePlace) -> bool:
         """Return whether every file that has rows of one Kafka partition lies within the place."""

@@ -23,9 +23,7 @@ from .columns import Columns
 TOPIC, TOPIC_ID = "tierstate.topic", "tierstate.topic-id"
 ISOLATION, COLUMNS, KEEP, GROWS = "tierstate.isolation", "tierstate.columns", "tierstate.keep", "tierstate.grows"
 
-RETRIES = "commit.retry.num-retries"
 WRITTEN = {
-    RETRIES: "0",
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
     "write.format.default": "parquet",
@@ -34,10 +32,7 @@ WRITTEN = {
     "write.metadata.previous-versions-max": "20",
     "write.metadata.metrics.column.value": "none",
 }
-"""Properties of every table. If ``RETRIES`` were not 0, pyiceberg would repeat a failed append on top of another
-writer's commit. Two followers would then both add the same records. With 0 the second commit fails, and its follower
-reads the place again.
-"""
+"""Properties of every table."""
 NEEDED = ("partition", "offset", "timestamp")
 """Every table has these columns: without them a row could not be identified or removed."""
 
@@ -80,13 +75,13 @@ class TableFacts:
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str], table: str) -> TableFacts:
-        """Return the facts. Raises InvalidRequest if tierstate did not create the table, or if pyiceberg may repeat
-        commits. Raises CorruptData if properties are incomplete or invalid.
+        """Return the facts. Raises InvalidRequest if tierstate did not create the table, and CorruptData if properties
+        are incomplete or invalid.
         """
         if TOPIC not in properties:
             raise InvalidRequest("the table was not created by tierstate", table=table)
         try:
-            facts = cls(
+            return cls(
                 properties[TOPIC],
                 TopicId(properties[TOPIC_ID]),
                 Isolation(properties[ISOLATION]),
@@ -96,14 +91,6 @@ class TableFacts:
             )
         except (KeyError, TypeError, ValueError, InvalidRequest) as error:
             raise CorruptData("a table does not say what it follows", table=table, reason=repr(error)) from error
-        if properties.get(RETRIES) != "0":
-            raise InvalidRequest(
-                "the table lets a commit be repeated on top of another writer's, which would show records twice; "
-                f"set its property {RETRIES} to 0",
-                table=table,
-                found=properties.get(RETRIES),
-            )
-        return facts
 
 
 def columns_property(version: int, columns: Columns) -> dict[str, str]:

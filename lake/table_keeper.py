@@ -229,7 +229,7 @@ class Keeper:
             self._pace.expire_some(table)
             remaining = look_at(table, log)
             self._saw(kept, remaining)
-            if round_.step is not Step.EVOLVED:  # the records that need the new columns have waited long enough
+            if round_.step not in (Step.EVOLVED, Step.RESTATED):  # the records have waited long enough
                 kept.due = self._pace.clock.monotonic() + self._pace.interval_s
         return True
 
@@ -241,7 +241,7 @@ class Keeper:
             kept.behind_since = self._pace.clock.monotonic()
 
     def _is_due(self, table: LakeTable, log: TopicLog, look: Look, kept: Kept) -> bool:
-        if look.lost or below(table, look):
+        if look.lost or below(table, look) or table.is_place_covered:
             return True
         if not look.news:
             return False

@@ -1,4 +1,4 @@
-"""The snapshots that a table keeps.
+"""The snapshots that a table keeps, and those that other engines made.
 
 Each commit writes the list of all snapshots again, so their number decides its cost. A follower keeps the newest ones,
 and older ones that are spread evenly over their age. Nothing that a reader of an expired snapshot needs goes with it:
@@ -29,6 +29,31 @@ class Retention:
 
     count: int
     age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignSnapshot:
+    """A snapshot that another engine committed. ``engine``: its name and version, if it left them."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    operation: str
+    engine: str
+    added_rows: int
+    deleted_rows: int
+
+
+def foreign_snapshots(table: LakeTable) -> list[ForeignSnapshot]:
+    """Return what other engines committed to the table, with the newest first, as far as its snapshots reach back."""
+    rows = []
+    for snapshot in ancestors_of(table.iceberg.current_snapshot(), table.iceberg.metadata):
+        summary = summary_of(snapshot)
+        if OFFSETS not in summary and snapshot.summary is not None:
+            engine = " ".join(filter(None, (summary.get("engine-name"), summary.get("engine-version"))))
+            counts = [int(summary.get(f"{what}-records", 0)) for what in ("added", "deleted")]
+            operation = snapshot.summary.operation.value
+            rows.append(ForeignSnapshot(snapshot.snapshot_id, snapshot.timestamp_ms, operation, engine, *counts))
+    return rows
 
 
 def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[int]:

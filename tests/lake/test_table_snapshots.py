@@ -26,6 +26,10 @@ MINUTE_MS, DAY_MS = 60_000, 86_400_000
 NOW = TimestampMs(SystemClock().now_ms() + 60_000)
 
 
+def later() -> TimestampMs:
+    return TimestampMs(SystemClock().now_ms() + 1000)
+
+
 @pytest.fixture
 def world(golden_log: Make, tmp_path: Path) -> TableWorld:
     made = TableWorld(golden_log("transactions"), tmp_path)
@@ -73,16 +77,16 @@ def test_a_reader_of_an_expired_snapshot_finds_its_files_after_a_compaction(worl
         os.utime(each, (1, 1))
     assert compact(world.table(), world.attempt_id, execute=True).commits == 1
     table = world.table()
-    assert expire(table, expired := surplus(table, Retention(1, DAY_MS), NOW))
+    assert expire(table, expired := surplus(table, Retention(1, DAY_MS), later()))
     assert expired
-    stray_files = strays(table, TimestampMs(NOW - DAY_MS))
+    stray_files = strays(table, TimestampMs(later() - DAY_MS))
     sweep(table, stray_files, lambda _: None)
     assert small <= world.data_files()
 
 
 def test_two_followers_that_expire_the_same_snapshots_disturb_neither(world: TableWorld) -> None:
     one, other = world.table(), world.table()
-    ids = surplus(one, Retention(1, 0), NOW)
+    ids = surplus(one, Retention(1, 0), later())
     assert ids
     assert expire(one, ids) is True
     assert expire(other, ids) is False
