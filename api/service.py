@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -57,6 +57,12 @@ LOOK_EVERY_S = 0.1
 """Seconds between two requests for an end, and so the most that a long poll delays a record."""
 
 Place = tuple[str, int, Isolation]
+Tables = Callable[[], Sequence[Mapping[str, Any]]]
+"""Returns the tables that follow topics, with the fields of `models.Table` at least."""
+
+
+def no_tables() -> Sequence[Mapping[str, Any]]:
+    return ()
 
 
 @dataclass(eq=False, slots=True)
@@ -136,9 +142,10 @@ class Pools:
         self.agents = Pool("gateway-agents", METADATA_CALLS)
         self.decoding = Pool("gateway-decoding", METADATA_CALLS)
         self.groups = Pool("gateway-groups", METADATA_CALLS)
+        self.tables = Pool("gateway-tables", 1)
 
     def close(self) -> None:
-        alone = (self.rights, self.times, self.plans, self.agents, self.groups, self.decoding)
+        alone = (self.rights, self.times, self.plans, self.agents, self.groups, self.decoding, self.tables)
         for pool in (self.local, self.remote, self.metadata, *alone):
             pool.close()
 
@@ -152,6 +159,7 @@ class FetchService:
 
     ``asking`` asks the brokers about callers; None: they know no users. ``plans`` None: no plans are made. ``groups``
     asks the brokers about consumer groups; None: no group is known. ``values`` decodes values by a schema registry.
+    ``tables`` may be replaced by what lists tables.
     """
 
     def __init__(
@@ -168,6 +176,7 @@ class FetchService:
         self.agents = frozenset(host.lower() for host in settings.agents)
         self.plans, self.boards, self.values = plans, AgentBoards(clock, self.agents), values
         self.reader, self.settings, self.clock = reader, settings, clock
+        self.tables: Tables = no_tables
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
         auth = settings.auth
