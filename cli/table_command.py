@@ -48,6 +48,7 @@ command.add_command(show_one)
 @isolation_option(Isolation.READ_COMMITTED)
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
+@click.option("--branch", default="main", show_default=True, help="Of the table, which gets the rows.")
 @typed_options()
 def create(
     context: Context,
@@ -56,6 +57,7 @@ def create(
     isolation: str,
     columns: str | None,
     keep: bool,
+    branch: str,
     typed: TypedFlags,
     execute: bool,
 ) -> None:
@@ -73,7 +75,7 @@ def create(
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
         shape = typed.columns(names, described.name, latest_schema(context.settings))
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
-        facts = TableFacts(described.name, described.topic_id, Isolation(isolation), (shape,), keep, grows)
+        facts = TableFacts(described.name, described.topic_id, Isolation(isolation), (shape,), keep, grows, branch)
         full_name = name or default_name(described.name)
         if execute:
             show_made(context, catalog.create(full_name, facts))

@@ -30,6 +30,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, ancestors_of
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -49,7 +50,7 @@ from .table_facts import TableFacts, columns_property, iceberg_schema
 from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property, summary_of
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import DataScan, Table, Transaction
 
 RETRIES = "commit.retry.num-retries"
 FIRST_SEQUENCE_NUMBER = 1
@@ -108,6 +109,18 @@ class LakeTable:
         properties = {**metadata.properties, RETRIES: "0"}
         self.iceberg.metadata = metadata.model_copy(update={"properties": properties})
 
+    @property
+    def head(self) -> Snapshot | None:
+        """Return the newest snapshot of the table's branch. Raises InvalidRequest if the branch was removed."""
+        branch = self.facts.branch
+        if branch != MAIN_BRANCH and branch not in self.iceberg.refs():
+            raise InvalidRequest("the branch of this table was removed", table=self.name, branch=branch)
+        return self.iceberg.snapshot_by_name(branch)
+
+    def _scan(self, where: str | None) -> DataScan:
+        scan = self.iceberg.scan(row_filter=where or AlwaysTrue())
+        return scan if self.facts.branch == MAIN_BRANCH else scan.use_ref(self.facts.branch)
+
     def place(self) -> TablePlace:
         """Return the place of the newest snapshot that has one. If that snapshot was expired, return the property's
         place.
@@ -115,7 +128,7 @@ class LakeTable:
         Snapshots of other engines have no place. The place is empty if no snapshot ever had one. Raises PlaceLost if
         the property does not fit the rows.
         """
-        current = last = self.iceberg.current_snapshot()
+        current = last = self.head
         for last in ancestors_of(current, self.iceberg.metadata):
             if OFFSETS in (summary := summary_of(last)):
                 return TablePlace.of_summary(summary, self.facts.topic_id)
@@ -134,8 +147,7 @@ class LakeTable:
     @property
     def is_place_covered(self) -> bool:
         """Return whether another engine made the newest snapshot, which then has no place."""
-        current = self.iceberg.current_snapshot()
-        return current is not None and OFFSETS not in summary_of(current)
+        return (head := self.head) is not None and OFFSETS not in summary_of(head)
 
     def _fits(self, place: TablePlace) -> bool:
         """Return whether every file that has rows of one Kafka partition lies within the place."""
@@ -190,7 +202,7 @@ class LakeTable:
         deleted rows with delete files.
         """
         with foreign(table=self.name):
-            tasks = list(self.iceberg.scan(row_filter=where or AlwaysTrue()).plan_files())
+            tasks = list(self._scan(where).plan_files())
         if any(task.delete_files for task in tasks):
             raise InvalidRequest(
                 "another engine deleted rows of this table by delete files, which are not rewritten here; let it"
@@ -202,7 +214,7 @@ class LakeTable:
     def count(self, where: str | None = None) -> int:
         """Return the number of rows."""
         with foreign(table=self.name):
-            return self.iceberg.scan(row_filter=where or AlwaysTrue()).count()
+            return self._scan(where).count()
 
     def url(self, name: str) -> str:
         """Return the URL of a data file of this name."""
@@ -257,14 +269,14 @@ class LakeTable:
             if change.columns is not None:
                 self._evolve(transaction, change.columns)
             update = transaction.update_snapshot(
-                snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt)
+                snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt), branch=self.facts.branch
             )
             with _one_at_a_time(update.overwrite()) if change.drop else update.merge_append() as snapshot:
                 for each in change.drop:
                     snapshot.delete_data_file(each)
                 for each in change.add:
                     snapshot.append_data_file(each)
-            snapshot_made = transaction.table_metadata.current_snapshot()
+            snapshot_made = transaction.table_metadata.snapshot_by_name(self.facts.branch)
             assert snapshot_made is not None
             transaction.set_properties(place_property(snapshot_made))
         return transaction

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _ConvertToIcebergWithoutIDs, visit_pyarrow
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import StructType
 
 from ..state.errors import CorruptData, InvalidRequest
@@ -22,6 +23,7 @@ from .columns import Columns
 
 TOPIC, TOPIC_ID = "tierstate.topic", "tierstate.topic-id"
 ISOLATION, COLUMNS, KEEP, GROWS = "tierstate.isolation", "tierstate.columns", "tierstate.keep", "tierstate.grows"
+BRANCH = "tierstate.branch"
 
 WRITTEN = {
     "format-version": "2",
@@ -41,7 +43,7 @@ NEEDED = ("partition", "offset", "timestamp")
 class TableFacts:
     """``versions``: the versions of the columns, the newest last. Each row was written with one version. ``keep``: the
     table is an archive, which keeps rows that the log deleted. ``grows``: which of `key` and `value` grow with the
-    registry.
+    registry. ``branch``: the branch of the table that has the rows.
     """
 
     topic: str
@@ -50,6 +52,7 @@ class TableFacts:
     versions: tuple[Columns, ...]
     keep: bool
     grows: tuple[str, ...] = ()
+    branch: str = MAIN_BRANCH
 
     @property
     def columns(self) -> Columns:
@@ -68,6 +71,7 @@ class TableFacts:
             ISOLATION: self.isolation.value,
             KEEP: "true" if self.keep else "false",
             GROWS: ",".join(self.grows),
+            BRANCH: self.branch,
         }
         for version, columns in enumerate(self.versions):
             properties |= columns_property(version, columns)
@@ -88,6 +92,7 @@ class TableFacts:
                 tuple(_versions(properties)),
                 properties[KEEP] == "true",
                 tuple(filter(None, properties[GROWS].split(","))),
+                properties.get(BRANCH, MAIN_BRANCH),
             )
         except (KeyError, TypeError, ValueError, InvalidRequest) as error:
             raise CorruptData("a table does not say what it follows", table=table, reason=repr(error)) from error

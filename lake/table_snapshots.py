@@ -46,7 +46,7 @@ class ForeignSnapshot:
 def foreign_snapshots(table: LakeTable) -> list[ForeignSnapshot]:
     """Return what other engines committed to the table, with the newest first, as far as its snapshots reach back."""
     rows = []
-    for snapshot in ancestors_of(table.iceberg.current_snapshot(), table.iceberg.metadata):
+    for snapshot in ancestors_of(table.head, table.iceberg.metadata):
         summary = summary_of(snapshot)
         if OFFSETS not in summary and snapshot.summary is not None:
             engine = " ".join(filter(None, (summary.get("engine-name"), summary.get("engine-version"))))
@@ -82,7 +82,7 @@ def _all_but(table: LakeTable, keep: int) -> list[Snapshot]:
     if keep < 1:
         raise InvalidRequest("a table keeps one snapshot at least", keep=keep)
     needed = {each.snapshot_id for each in table.iceberg.refs().values()}
-    for snapshot in ancestors_of(table.iceberg.current_snapshot(), table.iceberg.metadata):
+    for snapshot in ancestors_of(table.head, table.iceberg.metadata):
         needed.add(snapshot.snapshot_id)
         if OFFSETS in summary_of(snapshot):
             break

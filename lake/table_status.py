@@ -53,7 +53,7 @@ class TableStatus:
         return status
 
     def describe(self, table: LakeTable) -> None:
-        facts, snapshot = table.facts, table.iceberg.current_snapshot()
+        facts, snapshot = table.facts, table.head
         self.topic, self.topic_id = facts.topic, str(facts.topic_id)
         self.isolation, self.keep, self.version = facts.isolation.value, facts.keep, facts.version
         forms = (facts.columns.key, facts.columns.value)
