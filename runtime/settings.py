@@ -242,10 +242,10 @@ class Tables(Section):
     snapshots: int = Field(
         default=200,
         ge=1,
-        description="So many of a table's newest snapshots stay, and as many older ones. Each commit writes all again.",
+        description="How many of a table's newest snapshots stay; as many older ones do.",
     )
     snapshot_age: Duration = Field(
-        default=86_400.0, ge=0, description="The age over which those older snapshots of a table are spread evenly."
+        default=86_400.0, ge=0, description="The age over which those older ones are spread."
     )
 
 
