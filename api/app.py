@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..broker.sasl import DEFAULT_MECHANISM
-from . import models, pages, plans, records, topic_page, topics
+from . import models, pages, plans, records, tables, topic_page, topics
 from .access_log import AccessLog
 from .auth import Door
 from .problems import add_problem_handlers
@@ -55,6 +55,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
     app.include_router(topic_page.router, responses=_PROBLEMS)
     app.include_router(records.router, responses=_PROBLEMS)
     app.include_router(plans.router, responses=_PROBLEMS)
+    app.include_router(tables.router, responses=_PROBLEMS)
     app.include_router(pages.router)
     add_problem_handlers(app)
     return app

@@ -50,6 +50,26 @@ class TopicList(BaseModel):
     topics: list[TopicSummary]
 
 
+class Table(BaseModel):
+    """An Iceberg table and its topic. A field is null if it could not be determined: `reason` says why."""
+
+    table: str
+    topic: str | None
+    rows: int | None
+    files: int | None
+    lag: int | None = Field(description="Offsets in the remote tier that the table lacks.")
+    lag_seconds: float | None = Field(description="Since the oldest of them was copied.")
+    state: str = Field(description="current, behind, stopped (it cannot go on) or unknown (no answer).")
+    last_commit: str | None = Field(description="When the newest snapshot was made, as ISO 8601 text in UTC.")
+    reason: str | None
+
+
+class TableList(BaseModel):
+    """Empty as well where the gateway has no catalog, or not the extra `lake`."""
+
+    tables: list[Table]
+
+
 class Lease(BaseModel):
     """A reader pins these offsets."""
 

@@ -20,7 +20,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_MODULES = "ask axis bars console dom facts groups overview place records segments topic values".split()
+_MODULES = "ask axis bars console dom facts groups overview place records segments tables topic values".split()
 ASSETS = frozenset({"console.css", "docs.js", "icon.svg", *(f"{name}.js" for name in _MODULES)})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -56,6 +56,12 @@ LOOK_EVERY_S = 0.1
 """Seconds between two requests for an end, and so the most that a long poll delays a record."""
 
 Place = tuple[str, int, Isolation]
+Tables = Callable[[], Sequence[Mapping[str, Any]]]
+"""Returns the tables that follow topics, with the fields of `models.Table` at least."""
+
+
+def no_tables() -> Sequence[Mapping[str, Any]]:
+    return ()
 
 
 @dataclass(eq=False, slots=True)
@@ -135,6 +141,7 @@ class Pools:
         self.agents = Pool("gateway-agents", METADATA_CALLS)
         self.decoding = Pool("gateway-decoding", METADATA_CALLS)
         self.groups = Pool("gateway-groups", METADATA_CALLS)
+        self.tables = Pool("gateway-tables", 1)
 
     def close(self) -> None:
         for pool in vars(self).values():
@@ -150,6 +157,7 @@ class FetchService:
 
     ``callers`` requests callers' rights from the brokers; None: they know no users. ``plans`` None: no plans are made.
     ``groups`` requests consumer groups; None: no group is known. ``values`` decodes values by a schema registry.
+    ``tables`` may be replaced by what lists tables.
     """
 
     def __init__(
@@ -166,6 +174,7 @@ class FetchService:
         self.agents = frozenset(host.lower() for host in settings.agents)
         self.plans, self.boards, self.values = plans, AgentBoards(clock, self.agents), values
         self.reader, self.settings, self.clock = reader, settings, clock
+        self.tables: Tables = no_tables
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
         auth = settings.auth

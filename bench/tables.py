@@ -3,7 +3,8 @@
 - Fill: 2 GiB in four partitions, JSON of 120 B, by `tierstate table follow --once`; one run each.
 - Follow: the broker gets a segment of 1 MiB every half second, ``table.commit_interval`` is 0. The time runs from the
   segment's manifest in the store to the snapshot with its rows.
-- Plan: pyiceberg names the files of a scan of a table of 10,000 commits. A commit rewrites the list of all snapshots.
+- Plan: pyiceberg names the files of a scan of a table of 3,000 commits. A commit rewrites the list of all snapshots:
+  a follower keeps 500 of them at most.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from tierstate.lake.table import Change, LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_place import OFFSETS, Reach, TablePlace
-from tierstate.lake.table_upkeep import compact, expire_some
+from tierstate.lake.table_snapshots import Retention, expire_some
+from tierstate.lake.table_upkeep import compact
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -48,8 +50,11 @@ RUNS = 1
 PARTITIONS, SEGMENT_BYTES, SEGMENTS = 4, 8 * MIB, 64
 DDL = "id int, name string, price double, tags array<string>, city string"
 FOLLOWED = 120
-COMMITS = 10_000
-BESIDE = {"360 snapshots: 6 h of a commit a minute": 360, "10,080 snapshots: a week of it": 10_080}
+COMMITS = 3_000
+NUMBERS = (300, 3_000)
+BESIDE = (500, 10_080)
+KEPT = Retention(200, 86_400_000)
+"""The settings' own."""
 NAME = "kafka.t"
 
 
@@ -58,7 +63,7 @@ def measure(quick: bool = False) -> list[Row]:
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
         rows = _planned(folder / "planned", COMMITS // 50 if quick else COMMITS)
-        rows += [_beside(folder / str(count), what, count // 50 if quick else count) for what, count in BESIDE.items()]
+        rows += [_beside(folder / str(count), count // 50 if quick else count) for count in BESIDE]
         kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
         site = Site(kafka, folder / "site", "")
         return rows + _filled(site, 2 if quick else SEGMENTS, 1 if quick else RUNS) + _followed(site, quick)
@@ -193,7 +198,7 @@ def _planned(folder: Path, commits: int) -> list[Row]:
     for number in range(commits):
         began = time.perf_counter()
         _commit(table, number)
-        expire_some(table, SystemClock().now_ms())
+        expire_some(table, KEPT, SystemClock().now_ms())
         took.append(time.perf_counter() - began)
     table = catalog.table(NAME)
     before = [_seconds(lambda: _files(table)), _seconds(lambda: _files(table, commits // 2))]
@@ -201,16 +206,22 @@ def _planned(folder: Path, commits: int) -> list[Row]:
     table = catalog.table(NAME)
     after = [_seconds(lambda: _files(table)), _seconds(lambda: _files(table, commits // 2))]
     catalog.close()
-    first, last = statistics.median(took[:100]), statistics.median(took[-100:])
+    first = statistics.median(took[:10])
     what, unit = f"of {commits:,} commits", "ms, less is better"
+    later = [Row(f"commit number {at:,}", _middle(took, at), unit, first * 1000, "the first ten") for at in NUMBERS]
     return [
         Row(f"plan a scan {what}, compacted", after[0] * 1000, unit, before[0] * 1000, "not compacted"),
         Row(f"plan a scan of one offset {what}, compacted", after[1] * 1000, unit, before[1] * 1000, "not compacted"),
-        Row("a commit, the last hundred", last * 1000, unit, first * 1000, "the first hundred"),
+        *later,
     ]
 
 
-def _beside(folder: Path, what: str, count: int) -> Row:
+def _middle(took: list[float], at: int) -> float:
+    """Return the median milliseconds of the ten commits up to this one."""
+    return statistics.median(took[max(0, at - 10) : at] or took[-10:]) * 1000
+
+
+def _beside(folder: Path, count: int) -> Row:
     """Measure a commit to a table that has ``count`` snapshots: copies of one real snapshot under other numbers."""
     catalog, table = _empty(folder)
     _commit(table, 0)
@@ -228,7 +239,7 @@ def _beside(folder: Path, what: str, count: int) -> Row:
     catalog._catalog.register_table(tuple(NAME.split(".")), many.as_uri())
     seconds = _seconds(lambda: _commit(catalog.table(NAME), int(time.time_ns())), runs=3)
     catalog.close()
-    return Row(f"a commit with {what}", seconds * 1000, "ms, less is better")
+    return Row(f"a commit with {count:,} snapshots", seconds * 1000, "ms, less is better")
 
 
 def _empty(folder: Path) -> tuple[LakeCatalog, LakeTable]:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import gc
 from contextlib import closing
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
+from cachetools import TTLCache, cached
 
 from ..runtime.extras import importing
+from ..state.errors import InvalidRequest, MissingExtra
 from .context import Context
 from .flags import declare
+from .lake import imported_lake
 from .serving import keep_files_private, serve, service_logs
 
 if TYPE_CHECKING:
     from ..api.open import GatewayServer
+    from ..api.service import Tables
     from ..app.operating.services import ServingParts
     from ..runtime.settings import Settings
 
+TABLES_AGE_S = 5.0
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -69,9 +75,34 @@ def _opened_gateway(parts: ServingParts, settings: Settings) -> GatewayServer:
         groups,
         settings.registry,
     )
+    server.service.tables = tables_of(settings, parts)
     gc.collect()
     gc.freeze()  # else a full collection scans all imported modules and delays answers by 0.1 s
     return server
+
+
+def tables_of(settings: Settings, parts: ServingParts) -> Tables:
+    """Return a function that lists the tables of the settings' catalog. It looks at them every `TABLES_AGE_S` at most.
+
+    The list is empty if there is no catalog yet, or if packages of the extra `lake` are missing.
+    """
+
+    @cached(TTLCache(1, TABLES_AGE_S))  # the gateway calls it in one thread
+    def tables() -> list[dict[str, Any]]:
+        try:
+            with imported_lake():
+                from ..lake.table_open import catalog_properties, log_of, open_catalog
+                from ..lake.table_status import statuses
+            catalog_properties(settings, new=False)
+        except (MissingExtra, InvalidRequest):
+            return []
+        with open_catalog(settings, new=False) as catalog:
+            rows = statuses(
+                catalog, lambda facts: log_of(settings, parts.reader, facts, local=False), parts.clock.now_ms
+            )
+            return [asdict(each) for each in rows]
+
+    return tables
 
 
 def _announce(context: Context, url: str, management: str, settings: Settings) -> None:

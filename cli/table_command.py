@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ..runtime.clock import SystemClock
+from ..runtime.units import counted
 from ..state.errors import Difference, InvalidRequest, TierstateError
-from ..state.offsets import TimestampMs
+from ..state.offsets import TimestampMs, moment
 from ..state.routing import Isolation
 from .context import Context
 from .flags import declare, view_source
@@ -47,6 +48,7 @@ command.add_command(show_one)
 @isolation_option(Isolation.READ_COMMITTED)
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
+@click.option("--branch", default="main", show_default=True, help="Of the table, which gets the rows.")
 @typed_options()
 def create(
     context: Context,
@@ -55,6 +57,7 @@ def create(
     isolation: str,
     columns: str | None,
     keep: bool,
+    branch: str,
     typed: TypedFlags,
     execute: bool,
 ) -> None:
@@ -72,7 +75,7 @@ def create(
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
         shape = typed.columns(names, described.name, latest_schema(context.settings))
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
-        facts = TableFacts(described.name, described.topic_id, Isolation(isolation), (shape,), keep, grows)
+        facts = TableFacts(described.name, described.topic_id, Isolation(isolation), (shape,), keep, grows, branch)
         full_name = name or default_name(described.name)
         if execute:
             show_made(context, catalog.create(full_name, facts))
@@ -117,12 +120,19 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     document = {"table": target.name, "behind": done.behind, "partitions": named, "findings": findings}
     document["skipped"] = [gap._asdict() for gap in skipped]
+    document["foreign"] = [asdict(each) for each in done.foreign]
     context.output.table(columns, rows, document)
     note_skipped(context, skipped)
     for each in done.findings:
         where = "" if each.partition is None else f"partition {each.partition}: "
         at = "" if each.offset is None else f", from offset {each.offset} on"
         context.output.note(f"{where}{each.problem}{at}")
+    for commit in done.foreign:
+        context.output.note(
+            f"another engine committed: {commit.operation} by {commit.engine or 'an unnamed engine'} at"
+            f" {moment(commit.timestamp_ms)}, {counted(commit.added_rows, 'row')} added and"
+            f" {commit.deleted_rows:,} deleted, snapshot {commit.snapshot_id}"
+        )
     for error in done.errors:
         raise error
     if done.findings:
@@ -296,8 +306,9 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
     with catalog_of(context) as catalog, context.output.progress("compacting") as advance:
         from ..lake.table_metadata import foreign_metadata
         from ..lake.table_open import fresh_attempt
+        from ..lake.table_snapshots import expire, old_snapshots
         from ..lake.table_upkeep import compact as compact_files
-        from ..lake.table_upkeep import expire, old_snapshots, strays, sweep
+        from ..lake.table_upkeep import strays, sweep
 
         lake_table = catalog.table(table)
         files = compact_files(lake_table, fresh_attempt, execute=execute)

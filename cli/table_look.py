@@ -3,84 +3,70 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runtime.clock import SystemClock
 from ..state.errors import InvalidRequest, TierstateError, Unavailable
 from .context import Context
 from .flags import declare
 from .lake import NEEDED, catalog_of, imported_lake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from ..fetch.planned_split import Skipped
+    from ..lake.log import TopicLog
     from ..lake.table import LakeTable
-    from ..lake.table_follow import Look
-    from ..lake.table_place import TablePlace
+    from ..lake.table_facts import TableFacts
 
-OF_TABLE = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
-"""Columns from the table alone. ``keys``, ``values``: format, None for bytes. ``version``: version of the columns."""
-OF_LOG = ("lag", "skipped", "state", "reason")
-"""Columns that need the log. ``skipped`` lists ranges in neither tier whose loss a person accepted."""
+LISTED = "table topic rows files lag lag_seconds state last_commit skipped reason".split()
+"""Columns for people. JSON has all fields of `TableStatus`."""
+OF_TABLE = "table topic topic_id isolation keep keys values version ends rows files last_commit".split()
+"""Fields that need no log."""
 
 
 @declare("table list --json", name="list")
 def show(context: Context) -> None:
-    """List the tables that follow topics, how far each is, and why one cannot go on.
+    """List the tables that follow topics: rows, files, how far each is behind, and why one cannot go on.
 
     State: current, behind, stopped (it cannot go on: see the reason), or unknown (brokers or store do not answer).
     """
     with catalog_of(context) as catalog, ExitStack() as opened:
-        look = _looker(context, opened)
-        rows = []
-        for name in catalog.ours():
-            row: dict[str, Any] = dict.fromkeys((*OF_TABLE, *OF_LOG)) | {"table": name, "state": "stopped"}
-            rows.append(row)
-            try:
-                table = catalog.table(name)
-                row |= _of_table(table)
-                progress, skipped = look(table)
-                row |= {"lag": progress.lag, "skipped": [gap._asdict() for gap in skipped]}
-                row["state"] = "behind" if progress.lag or progress.lost else "current"
-                for failure in progress.waiting.values():
-                    raise failure
-            except Unavailable as error:
-                row |= {"state": "unknown", "reason": str(error)}
-            except TierstateError as error:
-                row["reason"] = str(error)
-    _show(context, (*OF_TABLE, *OF_LOG), rows)
+        from ..lake.table_status import statuses
+
+        rows = [asdict(each) for each in statuses(catalog, _logs(context, opened), SystemClock().now_ms)]
+    _show(context, LISTED, rows)
 
 
 def show_made(context: Context, table: LakeTable) -> None:
     """Show a table that was just created, without a comparison with its log."""
-    _show(context, OF_TABLE, [_of_table(table)])
+    from ..lake.table_status import TableStatus
+
+    fields = asdict(TableStatus.of_table(table))
+    _show(context, OF_TABLE, [{name: fields[name] for name in OF_TABLE}])
 
 
-def ends_of(place: TablePlace) -> list[dict[str, int]]:
-    """Return each partition with the end offset (exclusive) of its rows, as JSON objects."""
-    return [{"partition": number, "end_offset": reach.end} for number, reach in sorted(place.partitions.items())]
-
-
-def _show(context: Context, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
+def _show(context: Context, columns: list[str], rows: list[dict[str, Any]]) -> None:
     context.output.table(columns, [[cell(row[name]) for name in columns] for row in rows], rows)
 
 
 def cell(value: Any) -> object:
     """Return a value for people: a list of ranges or end offsets becomes one text, an empty list becomes None."""
+    if isinstance(value, float):
+        return round(value, 1)
     if not isinstance(value, list):
         return value
     ranges = (f"{each['start']}..{each['end'] - 1}" if "start" in each else each["end_offset"] for each in value)
     return " ".join(f"{each['partition']}:{range_}" for each, range_ in zip(value, ranges, strict=True)) or None
 
 
-def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[Look, list[Skipped]]]:
-    """Return a function that compares a table with its topic, and returns its progress and the skipped ranges.
+def _logs(context: Context, opened: ExitStack) -> Callable[[TableFacts], TopicLog]:
+    """Return a function that opens a table's log.
 
     If there is no connection (brokers, store or settings fail), the function raises Unavailable for every table.
     """
-    from ..lake.table_follow import look_at, require_tiered
     from ..lake.table_open import log_of
 
     try:
@@ -89,26 +75,11 @@ def _looker(context: Context, opened: ExitStack) -> Callable[[LakeTable], tuple[
     except TierstateError as error:
         failure = Unavailable("the topics cannot be looked at", reason=str(error))
 
-        def fail(table: LakeTable) -> tuple[Look, list[Skipped]]:
+        def fail(facts: TableFacts) -> TopicLog:
             raise failure
 
         return fail
-
-    def look(table: LakeTable) -> tuple[Look, list[Skipped]]:
-        log = log_of(connection.settings, reader, table.facts, local=False)
-        require_tiered(table, log)
-        progress = look_at(table, log)
-        reaches = progress.place.partitions.items()
-        return progress, [gap for number, reach in reaches for gap in log.skipped(number, reach.start, reach.end)]
-
-    return look
-
-
-def _of_table(table: LakeTable) -> dict[str, Any]:
-    facts = table.facts
-    formats = [form.format if form else None for form in (facts.columns.key, facts.columns.value)]
-    identity = (table.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep)
-    return dict(zip(OF_TABLE, (*identity, *formats, facts.version, ends_of(table.place())), strict=True))
+    return lambda facts: log_of(connection.settings, reader, facts, local=False)
 
 
 WHERE = {

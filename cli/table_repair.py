@@ -10,7 +10,7 @@ from ..state.errors import Difference
 from .context import Context
 from .flags import declare
 from .lake import NEEDED, catalog_of
-from .table_look import cell, ends_of
+from .table_look import cell
 
 if TYPE_CHECKING:
     from ..lake.table import LakeTable
@@ -31,6 +31,7 @@ def repair(context: Context, table: str, location: str | None, local: bool, exec
     with catalog_of(context, new=location is not None) as catalog, context.reading(*NEEDED, brokers=True) as connection:
         from ..lake.table_open import fresh_attempt, open_log
         from ..lake.table_repair import repair as repair_table
+        from ..lake.table_status import ends_of
 
         target, metadata = _newest(catalog, table, location)
         with open_log(connection, target.facts, context.output.note, local=local) as (log, keep):

@@ -26,7 +26,7 @@ from ..state.errors import AccessDenied, TierstateError, Unavailable
 from ..state.facts import ReaderLease
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.keys import key_of
-from ..state.offsets import Extent, Offset, OffsetRange
+from ..state.offsets import Extent, Offset, OffsetRange, TimestampMs
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
 from .jobs import records_of
@@ -254,6 +254,11 @@ class TopicLog:
         end = min(end, log.local_bounds().local_start)
         gaps = log.fresh_view().skipped(OffsetRange(start, Offset(end - 1))) if start < end else []
         return [Skipped(partition, gap.start, Offset(gap.end + 1)) for gap in gaps]
+
+    def copied_at(self, partition: int, offset: Offset) -> TimestampMs | None:
+        """Return when the segment with this offset was copied. Returns None if no segment has it."""
+        owner = self._reader.partition(self.topic, partition).view().coverage.at(offset)
+        return None if owner is None else owner.segment.copied_at
 
     def log_bytes(self, partition: int, start: Offset, end: Offset) -> int:
         """Return the approximate bytes of log in ``[start, end)``."""

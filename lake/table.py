@@ -30,7 +30,8 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, ManifestFile
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, ancestors_of
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..state.errors import (
@@ -49,8 +50,9 @@ from .table_facts import TableFacts, columns_property, iceberg_schema
 from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property, summary_of
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import DataScan, Table, Transaction
 
+RETRIES = "commit.retry.num-retries"
 FIRST_SEQUENCE_NUMBER = 1
 """The sequence number of a table's first snapshot."""
 OWN_BOUNDS_ALONE = {
@@ -58,6 +60,9 @@ OWN_BOUNDS_ALONE = {
     **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
 }
 """Iceberg's table properties that keep bounds only for the columns that determine a table's place and days."""
+for _frozen in (Snapshot, SnapshotLogEntry):
+    # pyiceberg copies all metadata deeply, 17 times per commit (its issue 2673); these values are frozen
+    setattr(_frozen, "__deepcopy__", lambda self, memo: self)  # noqa: B010
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,23 @@ class LakeTable:
 
     def _read_facts(self) -> None:
         self.facts = TableFacts.of_properties(self.iceberg.properties, self.name)
+        # pyiceberg would repeat a failed append on top of another writer's commit, and two followers would both add the
+        # same records. The table itself keeps the property, by which other engines repeat their maintenance.
+        metadata = self.iceberg.metadata
+        properties = {**metadata.properties, RETRIES: "0"}
+        self.iceberg.metadata = metadata.model_copy(update={"properties": properties})
+
+    @property
+    def head(self) -> Snapshot | None:
+        """Return the newest snapshot of the table's branch. Raises InvalidRequest if the branch was removed."""
+        branch = self.facts.branch
+        if branch != MAIN_BRANCH and branch not in self.iceberg.refs():
+            raise InvalidRequest("the branch of this table was removed", table=self.name, branch=branch)
+        return self.iceberg.snapshot_by_name(branch)
+
+    def _scan(self, where: str | None) -> DataScan:
+        scan = self.iceberg.scan(row_filter=where or AlwaysTrue())
+        return scan if self.facts.branch == MAIN_BRANCH else scan.use_ref(self.facts.branch)
 
     def place(self) -> TablePlace:
         """Return the place of the newest snapshot that has one. If that snapshot was expired, return the property's
@@ -106,7 +128,7 @@ class LakeTable:
         Snapshots of other engines have no place. The place is empty if no snapshot ever had one. Raises PlaceLost if
         the property does not fit the rows.
         """
-        current = last = self.iceberg.current_snapshot()
+        current = last = self.head
         for last in ancestors_of(current, self.iceberg.metadata):
             if OFFSETS in (summary := summary_of(last)):
                 return TablePlace.of_summary(summary, self.facts.topic_id)
@@ -121,6 +143,11 @@ class LakeTable:
                 table=self.name,
             )
         return place
+
+    @property
+    def is_place_covered(self) -> bool:
+        """Return whether another engine made the newest snapshot, which then has no place."""
+        return (head := self.head) is not None and OFFSETS not in summary_of(head)
 
     def _fits(self, place: TablePlace) -> bool:
         """Return whether every file that has rows of one Kafka partition lies within the place."""
@@ -175,7 +202,7 @@ class LakeTable:
         deleted rows with delete files.
         """
         with foreign(table=self.name):
-            tasks = list(self.iceberg.scan(row_filter=where or AlwaysTrue()).plan_files())
+            tasks = list(self._scan(where).plan_files())
         if any(task.delete_files for task in tasks):
             raise InvalidRequest(
                 "another engine deleted rows of this table by delete files, which are not rewritten here; let it"
@@ -187,7 +214,7 @@ class LakeTable:
     def count(self, where: str | None = None) -> int:
         """Return the number of rows."""
         with foreign(table=self.name):
-            return self.iceberg.scan(row_filter=where or AlwaysTrue()).count()
+            return self._scan(where).count()
 
     def url(self, name: str) -> str:
         """Return the URL of a data file of this name."""
@@ -242,14 +269,14 @@ class LakeTable:
             if change.columns is not None:
                 self._evolve(transaction, change.columns)
             update = transaction.update_snapshot(
-                snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt)
+                snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt), branch=self.facts.branch
             )
             with _one_at_a_time(update.overwrite()) if change.drop else update.merge_append() as snapshot:
                 for each in change.drop:
                     snapshot.delete_data_file(each)
                 for each in change.add:
                     snapshot.append_data_file(each)
-            snapshot_made = transaction.table_metadata.current_snapshot()
+            snapshot_made = transaction.table_metadata.snapshot_by_name(self.facts.branch)
             assert snapshot_made is not None
             transaction.set_properties(place_property(snapshot_made))
         return transaction

@@ -10,6 +10,7 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, 
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import AssertTableUUID, SetLocationUpdate
 from pyiceberg.transforms import DayTransform, IdentityTransform
@@ -19,6 +20,7 @@ from ..values.schema_registry import RegistryAccess
 from .table import LakeTable, foreign, own_location
 from .table_facts import NEEDED, TOPIC, TableFacts, iceberg_schema, require_columns
 from .table_metadata import ForeignMetadata, metadata_below
+from .table_place import TablePlace
 
 NAME = "tierstate"
 """The name of the catalog. pyiceberg requires a name, and a SQL catalog stores it in its rows."""
@@ -136,6 +138,8 @@ class LakeCatalog:
                 created, (AssertTableUUID(uuid=created.metadata.table_uuid),), (SetLocationUpdate(location=own),)
             )
             created = self._catalog.load_table(_identifier(name))
+            if facts.branch != MAIN_BRANCH:
+                _begin_branch(created, facts)
         return LakeTable(created, self._registry)
 
     def drop(self, name: str) -> None:
@@ -146,6 +150,17 @@ class LakeCatalog:
     def close(self) -> None:
         with foreign():
             self._catalog.close()
+
+
+def _begin_branch(table: Table, facts: TableFacts) -> None:
+    """Create the branch. pyiceberg writes one only where main has a snapshot: so main gets one, without rows."""
+    summary = TablePlace({}).as_summary(facts.topic_id, "created")
+    with table.transaction() as transaction:
+        with transaction.update_snapshot(snapshot_properties=summary).merge_append():
+            pass
+    begun = table.current_snapshot()
+    assert begun is not None
+    table.manage_snapshots().create_branch(begun.snapshot_id, facts.branch).commit()
 
 
 def require_new(catalog: LakeCatalog, name: str, facts: TableFacts) -> None:

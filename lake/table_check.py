@@ -26,6 +26,7 @@ from .table import LakeTable
 from .table_files import between, rows_between
 from .table_follow import require_tiered
 from .table_place import Reach, TablePlace, Written
+from .table_snapshots import ForeignSnapshot, foreign_snapshots
 
 WINDOW_BYTES = 64 * 2**20
 
@@ -65,6 +66,8 @@ class CheckedTable:
     findings: list[TableFinding] = field(default_factory=list)
     errors: list[TierstateError] = field(default_factory=list)
     """The errors of partitions that could not be compared. Each is also a finding."""
+    foreign: list[ForeignSnapshot] = field(default_factory=list)
+    """What other engines committed. That alone is no finding: rows are compared, whoever wrote them."""
 
     @property
     def behind(self) -> int:
@@ -90,7 +93,7 @@ def check_table(
             topic=table.facts.topic,
         )
     require_tiered(table, log)
-    checked = CheckedTable()
+    checked = CheckedTable(foreign=foreign_snapshots(table))
     reaches = (place or table.place()).partitions
     for number in range(log.partitions()):
         try:

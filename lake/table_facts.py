@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _ConvertToIcebergWithoutIDs, visit_pyarrow
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import StructType
 
 from ..state.errors import CorruptData, InvalidRequest
@@ -22,10 +23,9 @@ from .columns import Columns
 
 TOPIC, TOPIC_ID = "tierstate.topic", "tierstate.topic-id"
 ISOLATION, COLUMNS, KEEP, GROWS = "tierstate.isolation", "tierstate.columns", "tierstate.keep", "tierstate.grows"
+BRANCH = "tierstate.branch"
 
-RETRIES = "commit.retry.num-retries"
 WRITTEN = {
-    RETRIES: "0",
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
     "write.format.default": "parquet",
@@ -34,10 +34,7 @@ WRITTEN = {
     "write.metadata.previous-versions-max": "20",
     "write.metadata.metrics.column.value": "none",
 }
-"""Properties of every table. If ``RETRIES`` were not 0, pyiceberg would repeat a failed append on top of another
-writer's commit. Two followers would then both add the same records. With 0 the second commit fails, and its follower
-reads the place again.
-"""
+"""Properties of every table."""
 NEEDED = ("partition", "offset", "timestamp")
 """Every table has these columns: without them a row could not be identified or removed."""
 
@@ -46,7 +43,7 @@ NEEDED = ("partition", "offset", "timestamp")
 class TableFacts:
     """``versions``: the versions of the columns, the newest last. Each row was written with one version. ``keep``: the
     table is an archive, which keeps rows that the log deleted. ``grows``: which of `key` and `value` grow with the
-    registry.
+    registry. ``branch``: the branch of the table that has the rows.
     """
 
     topic: str
@@ -55,6 +52,7 @@ class TableFacts:
     versions: tuple[Columns, ...]
     keep: bool
     grows: tuple[str, ...] = ()
+    branch: str = MAIN_BRANCH
 
     @property
     def columns(self) -> Columns:
@@ -73,6 +71,7 @@ class TableFacts:
             ISOLATION: self.isolation.value,
             KEEP: "true" if self.keep else "false",
             GROWS: ",".join(self.grows),
+            BRANCH: self.branch,
         }
         for version, columns in enumerate(self.versions):
             properties |= columns_property(version, columns)
@@ -80,30 +79,23 @@ class TableFacts:
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str], table: str) -> TableFacts:
-        """Return the facts. Raises InvalidRequest if tierstate did not create the table, or if pyiceberg may repeat
-        commits. Raises CorruptData if properties are incomplete or invalid.
+        """Return the facts. Raises InvalidRequest if tierstate did not create the table, and CorruptData if properties
+        are incomplete or invalid.
         """
         if TOPIC not in properties:
             raise InvalidRequest("the table was not created by tierstate", table=table)
         try:
-            facts = cls(
+            return cls(
                 properties[TOPIC],
                 TopicId(properties[TOPIC_ID]),
                 Isolation(properties[ISOLATION]),
                 tuple(_versions(properties)),
                 properties[KEEP] == "true",
                 tuple(filter(None, properties[GROWS].split(","))),
+                properties.get(BRANCH, MAIN_BRANCH),
             )
         except (KeyError, TypeError, ValueError, InvalidRequest) as error:
             raise CorruptData("a table does not say what it follows", table=table, reason=repr(error)) from error
-        if properties.get(RETRIES) != "0":
-            raise InvalidRequest(
-                "the table lets a commit be repeated on top of another writer's, which would show records twice; "
-                f"set its property {RETRIES} to 0",
-                table=table,
-                found=properties.get(RETRIES),
-            )
-        return facts
 
 
 def columns_property(version: int, columns: Columns) -> dict[str, str]:

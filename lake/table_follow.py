@@ -3,6 +3,7 @@
     the topic has another id            the table stops with an error
     rows of a branch that the log lost  are removed, in a commit of their own
     rows below the log start            are removed, unless the table is an archive
+    another engine committed last       the place is committed again, so that engine's expiry of snapshots keeps it
     new records                         are appended
     new fields in a registered schema   are added to the columns first, in a commit of their own
 
@@ -43,6 +44,8 @@ class Step(StrEnum):
     """Fields were added or types widened, as in the registry. The new records are read again. `TableLimits` bounds the
     evolutions in a row, because a schema that grows each time it is read would evolve forever.
     """
+    RESTATED = "restated"
+    """Another engine's snapshot was the newest. A commit without files put the place on top of it."""
     RACED = "raced"
     """Another writer committed first, or the log changed its lineage. The round changed nothing."""
 
@@ -128,6 +131,9 @@ def follow_round(
         step = Step.EXPIRED
         ranges = {number: Extent(reach.start, min(reach.end, look.starts[number])) for number, reach in expired.items()}
         left = {number: reach.from_(look.starts[number]) for number, reach in expired.items()}
+    elif table.is_place_covered:
+        landed = yield from commit(table, attempt, Change(look.place))
+        return _round(Step.RESTATED if landed else Step.RACED, attempt, look)
     elif look.news:
         return (yield from _append(table, log, attempt, look, limits, means))
     else:

@@ -23,7 +23,7 @@ from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
 from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at, require_tiered
-from .table_upkeep import expire_some
+from .table_snapshots import Retention, expire_some
 
 LOOK_S = 5.0
 """The longest time in seconds between two checks of the tables if the first check had nothing to commit."""
@@ -33,17 +33,15 @@ AGAIN = (*MOVED, UnknownOutcome)
 
 @dataclass(frozen=True, slots=True)
 class FollowPace:
-    """``interval_s``: seconds that new records wait for more. ``snapshot_age_s``: seconds that snapshots are kept."""
+    """``interval_s``: seconds that new records wait for more."""
 
     clock: Clock
     interval_s: float
-    snapshot_age_s: float
+    retention: Retention
     attempt_id: Callable[[], str]
 
-    @property
-    def expired(self) -> TimestampMs:
-        """Return the time before which snapshots may be expired."""
-        return TimestampMs(self.clock.now_ms() - int(self.snapshot_age_s * 1000))
+    def expire_some(self, table: LakeTable) -> None:
+        expire_some(table, self.retention, TimestampMs(self.clock.now_ms()))
 
 
 @dataclass
@@ -112,7 +110,7 @@ def catch_up(
             continue
         if round_.step is Step.NOTHING:
             return rounds
-        expire_some(table, pace.expired)
+        pace.expire_some(table)
 
 
 @dataclass
@@ -228,10 +226,10 @@ class Keeper:
         if round_.step is not Step.RACED:
             counts = {"rows": round_.rows, "rewritten_rows": round_.rewritten, "files": round_.files}
             self._logger.info("table", table=name, step=str(round_.step), **counts)
-            expire_some(table, self._pace.expired)
+            self._pace.expire_some(table)
             remaining = look_at(table, log)
             self._saw(kept, remaining)
-            if round_.step is not Step.EVOLVED:  # the records that need the new columns have waited long enough
+            if round_.step not in (Step.EVOLVED, Step.RESTATED):  # the records have waited long enough
                 kept.due = self._pace.clock.monotonic() + self._pace.interval_s
         return True
 
@@ -243,7 +241,7 @@ class Keeper:
             kept.behind_since = self._pace.clock.monotonic()
 
     def _is_due(self, table: LakeTable, log: TopicLog, look: Look, kept: Kept) -> bool:
-        if look.lost or below(table, look):
+        if look.lost or below(table, look) or table.is_place_covered:
             return True
         if not look.news:
             return False

@@ -87,9 +87,9 @@ def lost_its_race(table: LakeTable, metadata: TableMetadata, existing: Container
     """
     added = []
     with suppress(CorruptData), foreign(table=table.name):
-        snapshot = metadata.current_snapshot()
+        snapshot = metadata.snapshot_by_name(table.facts.branch)
         for manifest in [] if snapshot is None else snapshot.manifests(table.iceberg.io):
-            if manifest.added_snapshot_id == metadata.current_snapshot_id:
+            if snapshot is not None and manifest.added_snapshot_id == snapshot.snapshot_id:
                 entries = manifest.fetch_manifest_entry(table.iceberg.io, discard_deleted=True)
                 added += [each.data_file.file_path for each in entries if each.status == ManifestEntryStatus.ADDED]
     return bool(added) and not any(place_of(each) in existing for each in added)

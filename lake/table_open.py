@@ -19,6 +19,7 @@ from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
 from .table_follow import TableLimits
 from .table_keeper import FollowPace
+from .table_snapshots import Retention
 
 if TYPE_CHECKING:
     from ..app.opening.open import ReadersConnection
@@ -53,7 +54,8 @@ def limits_of(settings: Settings) -> TableLimits:
 
 
 def pace_of(settings: Settings, clock: Clock) -> FollowPace:
-    return FollowPace(clock, settings.table.commit_interval, settings.table.snapshot_age, fresh_attempt)
+    retention = Retention(settings.table.snapshots, int(settings.table.snapshot_age * 1000))
+    return FollowPace(clock, settings.table.commit_interval, retention, fresh_attempt)
 
 
 def log_of(settings: Settings, reader: LogReader, facts: TableFacts, *, local: bool) -> TopicLog:

@@ -1,7 +1,6 @@
 """Maintenance of a table: joins small files into large ones, and removes files that are not needed.
 
     compact   joins the small files of one partition and day, and compares the rows one by one
-    expire    removes snapshots that are old and not among the newest, but never the snapshot with the table's place
     sweep     removes files that no snapshot names and that are older than any running attempt can be
 
 If nothing changed since, a second run does nothing. Rules marked * prevent a loss that a model or a review found.
@@ -16,30 +15,23 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import ancestors_of
 
 from ..runtime.operation import Operation, run
-from ..state.errors import CorruptData, InvalidRequest, Unavailable
+from ..state.errors import CorruptData, Unavailable
 from ..state.offsets import TimestampMs
 from .columns import first_difference
 from .names import is_table_file, rewritten_file
 from .table import Change, LakeTable, foreign
 from .table_files import Attempt, give_back, grouped, nothing_left, of_partition, partitions_of, rewrite, rows_of_file
 from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of
-from .table_place import OFFSETS, summary_of
 
 TARGET_BYTES = 128 * 2**20
 """The size of a compacted file, at most. Files of at least half this size are left as they are."""
 COMMIT_BINS = 8
 """The number of compacted files in one commit."""
-KEPT_SNAPSHOTS = 10
-"""The number of newest snapshots that are kept, whatever their age."""
-EXPIRED_AT_ONCE = 100
-"""A follower expires old snapshots once there are this many, because expiring costs an additional commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,49 +159,6 @@ def _rows_of(table: LakeTable, small: Bin) -> Iterator[pa.Table]:
     """Yield the rows of a bin in the row groups of the compacted file."""
     rows = chain.from_iterable(rows_of_file(table, file) for file in small.files)
     return grouped(of_partition(each, small.partition) for each in rows)
-
-
-def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[int]:
-    """Return the ids of the snapshots older than ``older_than`` that are not among the newest ``keep``.
-
-    Snapshots that a branch or a tag names are kept. The snapshots from the current one back to the newest with the
-    table's place are kept too*: the place is found by going from child to parent.
-    """
-    if keep < 1:
-        raise InvalidRequest("a table keeps one snapshot at least", keep=keep)
-    needed = {each.snapshot_id for each in table.iceberg.refs().values()}
-    for snapshot in ancestors_of(table.iceberg.current_snapshot(), table.iceberg.metadata):
-        needed.add(snapshot.snapshot_id)
-        if OFFSETS in summary_of(snapshot):
-            break
-    by_age = sorted(table.iceberg.snapshots(), key=lambda each: each.sequence_number or 0, reverse=True)
-    return [
-        each.snapshot_id for each in by_age[keep:] if each.timestamp_ms < older_than and each.snapshot_id not in needed
-    ]
-
-
-def expire(table: LakeTable, snapshots: Sequence[int]) -> bool:
-    """Expire snapshots. Returns False if another writer committed first; then nothing changed."""
-    if not snapshots:
-        return True
-    with foreign(table=table.name):
-        try:
-            table.iceberg.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
-        except CommitFailedException:
-            table.refresh()
-            return False
-    table.refresh()
-    return True
-
-
-def expire_some(table: LakeTable, older_than: TimestampMs) -> bool:
-    """Expire old snapshots once there are `EXPIRED_AT_ONCE` of them. A follower calls this after its commits.
-
-    Each commit writes the list of all snapshots again. Without this, commits would take many seconds each after a week
-    with one commit a minute. Returns False if there was nothing to expire, or another writer committed first.
-    """
-    old = old_snapshots(table, KEPT_SNAPSHOTS, older_than)
-    return len(old) >= EXPIRED_AT_ONCE and expire(table, old)
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,10 +239,13 @@ class Tables(Section):
         default=2**30, ge=2**20, description="Log bytes of one commit, about; so much does not wait for more."
     )
     file_bytes: Size = Field(default=128 * 2**20, ge=2**16, description="Log bytes of one file, at most about.")
+    snapshots: int = Field(
+        default=200,
+        ge=1,
+        description="How many of a table's newest snapshots stay; as many older ones do.",
+    )
     snapshot_age: Duration = Field(
-        default=21_600.0,
-        ge=0,
-        description="How long a table's older snapshots stay; the newest ten do. Each commit writes all of them again.",
+        default=86_400.0, ge=0, description="The age over which those older ones are spread."
     )
 
 

@@ -6,16 +6,18 @@ import { drawOverview } from "./overview.js";
 import { place } from "./place.js";
 import { openRecords } from "./records.js";
 import { drawSegments } from "./segments.js";
+import { drawTables } from "./tables.js";
 import { leaveTopic, refreshTopic } from "./topic.js";
 
 const REFRESH_MS = 5000;
 let shown;  // the topic of the page
 
 async function refresh() {
-  const { topic } = place();
+  const { topic, tables } = place();
   try {
-    const answer = topic ? await refreshTopic() : await ask("/v1/topics");
-    if (!topic) drawOverview((await answer.json()).topics);
+    const answer = topic ? await refreshTopic() : await ask(tables ? "/v1/tables" : "/v1/topics");
+    if (tables) drawTables((await answer.json()).tables);
+    else if (!topic) drawOverview((await answer.json()).topics);
     say(aged(answer));
   } catch (error) {
     say(error.said ? error.message : "The gateway does not answer.");
@@ -23,18 +25,20 @@ async function refresh() {
 }
 
 async function go() {
-  const { topic, partition } = place();
-  $("overview").hidden = Boolean(topic);
+  const { topic, partition, tables } = place();
+  $("overview").hidden = Boolean(topic || tables);
+  $("tables").hidden = !tables;
   $("topic-page").hidden = $("topic-more").hidden = !topic;
   $("records").hidden = !topic || partition === undefined;
   $("to-records").hidden = !$("records").hidden;
   if (topic) $("to-records").firstChild.href = `#/${encodeURIComponent(topic)}/0/@0`;
-  const steps = [["topics", ""], [topic, topic], [`partition ${partition}`]].slice(0, topic ? (partition === undefined ? 2 : 3) : 1);
+  const within = tables ? [["tables"]] : [[topic, topic], [`partition ${partition}`]].slice(0, topic ? (partition === undefined ? 1 : 2) : 0);
+  const steps = [["topics", ""], ...within];
   $("path").replaceChildren(...steps.flatMap(([textContent, to], nth) => [
     nth ? " / " : "",
     nth < steps.length - 1 ? element("a", { href: `#/${encodeURIComponent(to)}`, textContent }) : visible(textContent),
   ]));
-  document.title = topic ? `${visible(topic)} · tierstate` : "tierstate";
+  document.title = tables ? "tables · tierstate" : topic ? `${visible(topic)} · tierstate` : "tierstate";
   if (topic !== shown) leaveTopic();
   shown = topic;
   refresh();

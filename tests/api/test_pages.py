@@ -30,6 +30,7 @@ def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) 
         f"{one}/agent",
         f"{one}/offsets",
         f"{one}/records",
+        "/v1/tables",
         "/v1/plans",
         "/v1/plans/{plan}",
         f"{one}/segments/{{segment_id}}/grant",

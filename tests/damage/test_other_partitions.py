@@ -19,6 +19,7 @@ from tierstate.consumer.connect import connect
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_keeper import FollowPace, Keeper
 from tierstate.lake.table_open import catalog_properties, fresh_attempt, limits_of, open_log
+from tierstate.lake.table_snapshots import Retention
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -161,7 +162,7 @@ def test_a_service_that_keeps_a_table_says_what_waits_and_tries_again(commands: 
     name = made["table"]
     commands.break_it(how)
     catalog = LakeCatalog(catalog_properties(settings, new=False))
-    pace = FollowPace(clock, 60.0, 86_400.0, fresh_attempt)
+    pace = FollowPace(clock, 60.0, Retention(200, 86_400_000), fresh_attempt)
     with Connection(settings) as connection:
         with open_log(connection, catalog.table(name).facts, lambda text: None, local=True) as (log, _):
             keeper = Keeper(catalog, (name,), lambda facts: log, limits_of(settings), pace, structlog.get_logger())

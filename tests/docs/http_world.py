@@ -7,7 +7,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tierstate.app.operating.plans import Leasing, Plans
 from tierstate.broker.groups import GroupPosition, TopicGroups
 from tierstate.broker.sasl import Login
 from tierstate.fetch.reader import LogReader
+from tierstate.lake.table_status import TableStatus
 from tierstate.log.batch import iter_batches
 from tierstate.log.indexes import TimeIndexBuilder
 from tierstate.runtime.clock import SystemClock
@@ -85,6 +86,9 @@ def app() -> FastAPI:
 @contextmanager
 def _served(reader: LogReader, plans: Plans, settings: Gateway) -> Iterator[str]:
     service = FetchService(reader, settings, SystemClock(), hidden=("_tier-state",), plans=plans, groups=Groups())
+    table = TableStatus("kafka.orders", TOPIC, rows=8, files=1, lag=4, lag_seconds=41.5, state="behind")
+    table.last_commit = "2026-01-01T00:00:12Z"
+    service.tables = lambda: [asdict(table)]
     server = GatewayServer(service, settings)
     process = server.process()
     process.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ from tierstate.storage.segment.cache import ChunkCache
 
 @pytest.fixture
 def golden_log() -> Iterator[Callable[..., Golden]]:
+    with golden_logs() as make:
+        yield make
+
+
+@contextmanager
+def golden_logs() -> Iterator[Callable[..., Golden]]:
+    """Yield what `golden_log` yields, for a fixture that lives longer than a test."""
     logs: list[Golden] = []
 
     def make(

@@ -20,7 +20,8 @@ from tests.storage.faulty_proxy import FaultyProxy
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_commit import FieldChange, evolve_table
 from tierstate.lake.table_follow import Step, TableLimits
-from tierstate.lake.table_upkeep import compact, expire, old_snapshots, strays, sweep
+from tierstate.lake.table_snapshots import expire, old_snapshots
+from tierstate.lake.table_upkeep import compact, strays, sweep
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import run

@@ -17,13 +17,12 @@ from tests.fetch.two_tiers import GOLDEN, Golden
 from tests.lake.tables import TableWorld
 from tests.operations import run_until
 from tierstate.lake.jobs import Task
-from tierstate.lake.table import Change
-from tierstate.lake.table_facts import RETRIES
+from tierstate.lake.table import RETRIES, Change
 from tierstate.lake.table_files import Attempt, write_rows
 from tierstate.lake.table_follow import Round, Step, TableLimits
 from tierstate.lake.table_place import TablePlace
 from tierstate.runtime.operation import Operation, run
-from tierstate.state.errors import InvalidRequest, UnknownOutcome
+from tierstate.state.errors import UnknownOutcome
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
 
@@ -182,12 +181,18 @@ def _without_retries(table: Any) -> Any:
     return table
 
 
-def test_a_table_that_lets_commits_be_repeated_is_refused(golden_log: Make, tmp_path: Path) -> None:
-    world = TableWorld(golden_log("transactions"), tmp_path)
+def test_what_the_table_lets_other_engines_repeat_a_follower_does_not(golden_log: Make, tmp_path: Path) -> None:
+    """Spark's maintenance of a followed table needs its retries."""
+    world = begun(golden_log("transactions"), tmp_path)
     with world.table().iceberg.transaction() as transaction:
-        transaction.set_properties({RETRIES: "4"})
-    with pytest.raises(InvalidRequest, match=r"set its property commit\.retry\.num-retries to 0"):
-        world.table()
+        transaction.set_properties({RETRIES: "4", "commit.retry.min-wait-ms": "1"})
+    acts = [world.round(), world.round()]
+    for act in acts:
+        while next(act) != "commit":
+            pass
+    assert [run(act).step for act in acts] == [Step.APPENDED, Step.RACED]
+    with world.catalog() as catalog:
+        assert catalog._catalog.load_table(("kafka", "t")).properties[RETRIES] == "4"
 
 
 @contextmanager

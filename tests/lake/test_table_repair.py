@@ -20,6 +20,7 @@ from tierstate.lake.table import Change, LakeTable, PlaceLost
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_commit import commit
 from tierstate.lake.table_files import Attempt
+from tierstate.lake.table_follow import Step
 from tierstate.lake.table_place import OFFSETS, PLACE, Reach
 from tierstate.lake.table_repair import newer_metadata, repair
 from tierstate.lake.table_upkeep import compact
@@ -65,7 +66,7 @@ def test_a_table_goes_on_after_another_engine_expired_every_snapshot_with_a_plac
     place = world.table().place()
     foreign_maintenance(world)
     assert world.table().place() == place
-    assert not world.follow()
+    assert [each.step for each in world.follow()] == [Step.RESTATED]
     delete_below(world, 777)
     assert world.follow()
     assert world.table_digest() == world.log_digest()

@@ -19,6 +19,7 @@ from tests.servers.rest_catalog import rest_catalog, sqlite_driver
 from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark, rows_of_catalog
 from tierstate.lake.engines import engines
 from tierstate.lake.table_check import check_table
+from tierstate.lake.table_follow import Step
 from tierstate.lake.table_upkeep import compact
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.ids import FactId
@@ -100,7 +101,7 @@ def test_a_table_goes_on_after_sparks_own_maintenance(golden_log: Make, tmp_path
     assert len(world.table().iceberg.snapshots()) == 1
     assert world.table().place() == place
     assert world.table_digest() == before
-    assert not world.follow()
+    assert [each.step for each in world.follow()] == [Step.RESTATED]
     delete_below(world, 777)
     unclean_election(world, 99, 1500)
     world.follow()

@@ -18,12 +18,13 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tests.operations import run_until
 from tierstate.app.opening.split_reads import Access
-from tierstate.lake import table_upkeep
+from tierstate.lake import table_snapshots
 from tierstate.lake.jobs import Job
 from tierstate.lake.runs import Run, do, here, in_processes
 from tierstate.lake.table_commit import by_tasks
 from tierstate.lake.table_follow import Means, Step, TableLimits
 from tierstate.lake.table_keeper import FollowPace, catch_up
+from tierstate.lake.table_snapshots import Retention
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.operation import run
 from tierstate.state.errors import PlannedRangeLost, Unavailable
@@ -162,7 +163,7 @@ def test_a_task_says_when_the_columns_must_grow_and_counts_what_does_not_parse(
 def test_one_call_to_the_end_plans_again_what_expired_under_a_task_and_lets_old_snapshots_go(
     world: TableWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_upkeep, "EXPIRED_AT_ONCE", 5)
+    monkeypatch.setattr(table_snapshots, "EXPIRED_AT_ONCE", 5)
     calls: list[int] = []
 
     def lost_at_first(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
@@ -174,7 +175,7 @@ def test_one_call_to_the_end_plans_again_what_expired_under_a_task_and_lets_old_
 
     by(world, lost_at_first)
     later = ManualClock(SystemClock().now_ms() + 10**9)
-    pace = FollowPace(later, 0.0, 3600.0, world.attempt_id)
+    pace = FollowPace(later, 0.0, Retention(10, 3_600_000), world.attempt_id)
     with world.catalog() as catalog:
         done = catch_up(catalog, NAME, world.log(), TableLimits(2_000, 2_000), pace, world.means)
     assert len(calls) == done.commits + 3 > 20

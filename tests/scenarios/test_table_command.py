@@ -290,6 +290,7 @@ def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None
         assert behind == tables.rows(late)
         assert tables.check(never, "--max-behind", str(behind))["partitions"][0]["rows"] == 0
         states = {each["table"]: (each["state"], each["lag"]) for each in tables.house.json("table", "list")}
+        the_gateway_lists_the_same(tables)
     assert states[late] == ("current", 0)
     assert states[never] == ("behind", behind)
     assert states[nothing] == states[sick] == ("stopped", None)
@@ -297,12 +298,40 @@ def test_list_shows_every_table_and_why_one_cannot_go_on(tables: Tables) -> None
     assert sum(each["end_offset"] for each in shown["ends"]) == tables.rows(late)
     assert (shown["skipped"], shown["keys"], shown["values"], shown["reason"]) == ([], None, None, None)
     assert [unread[each] for each in ("ends", "skipped", "keys", "values", "lag")] == [None] * 5
-    ends = " ".join(f"{each['partition']}:{each['end_offset']}" for each in shown["ends"])
-    assert f" {ends} " in tables.house.run("table", "list").stdout
+    assert (shown["rows"], shown["lag_seconds"]) == (tables.rows(late), 0.0)
+    assert listed(tables, never)["lag_seconds"] > 0
+    head, *lines = tables.house.run("table", "list").stdout.splitlines()
+    assert head.split() == "table topic rows files lag lag_seconds state last_commit skipped reason".split()
+    line = next(each for each in lines if each.startswith(late))
+    assert line.split() == [
+        *(
+            late,
+            topic,
+            str(tables.rows(late)),
+            str(shown["files"]),
+            "0",
+            "0.0",
+            "current",
+            shown["last_commit"],
+            "-",
+            "-",
+        )
+    ]
     assert "is missing" in listed(tables, sick)["reason"]
     catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{tables.folder}/catalog.db")
     for each in (late, sick, never, nothing):
         catalog.drop_table(each)
+
+
+def the_gateway_lists_the_same(tables: Tables) -> None:
+    gateway, url = tables.house.gateway("--listen", "127.0.0.1:0")
+    status, body = get(f"{url}/v1/tables")
+    assert status == 200
+    for row, listed_row in zip(json.loads(body)["tables"], tables.house.json("table", "list"), strict=True):
+        same = {**listed_row, "lag_seconds": row["lag_seconds"]}
+        assert row == {name: same[name] for name in row}
+        assert (row["lag_seconds"] or 0) <= (listed_row["lag_seconds"] or 0)
+    assert gateway.stop(signal.SIGTERM) == 0
 
 
 def test_a_service_is_ready_again_once_its_stopped_table_is_dropped(tables: Tables) -> None:
@@ -315,7 +344,7 @@ def test_a_service_is_ready_again_once_its_stopped_table_is_dropped(tables: Tabl
         eventually(lambda: all_copied(tables, topic))
         iceberg = catalog.load_table(name)
         with iceberg.transaction() as transaction:
-            transaction.set_properties({"commit.retry.num-retries": "4"})
+            transaction.set_properties({"tierstate.isolation": "none"})
         service = tables.house.start("table", "follow", *place, "--set", f"state_dir={folder / 'state'}")
         eventually(lambda: service.out.read_text())
         ready = f"http://{service.said()['management']}/readyz"

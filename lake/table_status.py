@@ -1,0 +1,107 @@
+"""How far tables are: what `tierstate table list` and the gateway show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..state.errors import TierstateError, Unavailable
+from ..state.offsets import TimestampMs, moment
+from .log import TopicLog
+from .table import LakeTable
+from .table_catalog import LakeCatalog
+from .table_facts import TableFacts
+from .table_follow import Look, look_at, require_tiered
+from .table_place import ROWS, TablePlace, summary_of
+
+FILES = "total-data-files"
+
+
+@dataclass
+class TableStatus:
+    """A table, and a comparison with its topic. A value is None if it could not be determined.
+
+    ``keys``, ``values``: format, None for bytes. ``version``: version of the columns. ``lag``: offsets that the table
+    lacks. ``lag_seconds``: since the oldest of them was copied. ``skipped``: ranges in neither tier whose loss a person
+    accepted. ``state``: current, behind, stopped (see ``reason``), or unknown (brokers or store do not answer).
+    """
+
+    table: str
+    topic: str | None = None
+    topic_id: str | None = None
+    isolation: str | None = None
+    keep: bool | None = None
+    keys: str | None = None
+    values: str | None = None
+    version: int | None = None
+    ends: list[dict[str, int]] | None = None
+    rows: int | None = None
+    files: int | None = None
+    last_commit: str | None = None
+    lag: int | None = None
+    lag_seconds: float | None = None
+    skipped: list[dict[str, Any]] | None = None
+    state: str = "stopped"
+    reason: str | None = None
+
+    @classmethod
+    def of_table(cls, table: LakeTable) -> TableStatus:
+        """Return the part that needs no log."""
+        status = cls(table.name)
+        status.describe(table)
+        return status
+
+    def describe(self, table: LakeTable) -> None:
+        facts, snapshot = table.facts, table.head
+        self.topic, self.topic_id = facts.topic, str(facts.topic_id)
+        self.isolation, self.keep, self.version = facts.isolation.value, facts.keep, facts.version
+        forms = (facts.columns.key, facts.columns.value)
+        self.keys, self.values = (form.format if form else None for form in forms)
+        self.rows = self.files = 0
+        if snapshot is not None:
+            self.rows, self.files = (int(summary_of(snapshot).get(name, 0)) for name in (ROWS, FILES))
+            self.last_commit = moment(snapshot.timestamp_ms)
+        self.ends = ends_of(table.place())
+
+    def compare(self, table: LakeTable, log: TopicLog, now: TimestampMs) -> None:
+        """Compare the table with its log. Raises the error of a partition that cannot be read."""
+        require_tiered(table, log)
+        look = look_at(table, log)
+        reaches = look.place.partitions.items()
+        gaps = [gap for number, reach in reaches for gap in log.skipped(number, reach.start, reach.end)]
+        self.lag, self.lag_seconds = look.lag, _lag_seconds(look, log, now)
+        self.skipped = [gap._asdict() for gap in gaps]
+        self.state = "behind" if look.lag or look.lost else "current"
+        for failure in look.waiting.values():
+            raise failure
+
+
+def statuses(
+    catalog: LakeCatalog, log: Callable[[TableFacts], TopicLog], now: Callable[[], TimestampMs]
+) -> Iterator[TableStatus]:
+    """Yield the status of each table that follows a topic."""
+    for name in catalog.ours():
+        status = TableStatus(name)
+        try:
+            table = catalog.table(name)
+            status.describe(table)
+            status.compare(table, log(table.facts), now())
+        except Unavailable as error:
+            status.state, status.reason = "unknown", str(error)
+        except TierstateError as error:
+            status.reason = str(error)
+        yield status
+
+
+def ends_of(place: TablePlace) -> list[dict[str, int]]:
+    """Return each partition with the end offset (exclusive) of its rows, as JSON objects."""
+    return [{"partition": number, "end_offset": reach.end} for number, reach in sorted(place.partitions.items())]
+
+
+def _lag_seconds(look: Look, log: TopicLog, now: TimestampMs) -> float | None:
+    """Return the seconds since the oldest record that the table lacks was copied. None if it is unknown."""
+    if not look.news:
+        return 0.0
+    times = [log.copied_at(number, extent.start) for number, extent in look.news.items()]
+    return max((max(0, now - each) / 1000 for each in times if each is not None), default=None)
