@@ -48,6 +48,8 @@ command.add_command(show_one)
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
 @typed_options()
+@click.option("--flatten", is_flag=True, help="Each field of the values is a column of the table.")
+@click.option("--metadata-prefix", default="kafka_", show_default=True, help="Of the other columns, with --flatten.")
 def create(
     context: Context,
     topic: TopicArgument,
@@ -56,6 +58,8 @@ def create(
     columns: str | None,
     keep: bool,
     typed: TypedFlags,
+    flatten: bool,
+    metadata_prefix: str,
     execute: bool,
 ) -> None:
     """Create an empty table that follows a topic. Rows come by `tierstate table follow`.
@@ -70,7 +74,8 @@ def create(
 
         described = connection.control.topic(topic.topic)
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
-        shape = typed.columns(names, described.name, latest_schema(context.settings))
+        prefix = metadata_prefix if flatten else None
+        shape = typed.columns(names, described.name, latest_schema(context.settings), prefix=prefix)
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
         facts = TableFacts(described.name, described.topic_id, Isolation(isolation), (shape,), keep, grows)
         full_name = name or default_name(described.name)

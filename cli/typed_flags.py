@@ -67,15 +67,24 @@ class TypedFlags:
     def of_registry(self) -> bool:
         return self.key.of_registry or self.value.of_registry
 
-    def columns(self, names: Sequence[str], topic: str, latest: Latest, old_columns: Columns | None = None) -> Columns:
-        """Return the columns. Raises InvalidRequest for an invalid schema or flag, and errors of ``latest``."""
+    def columns(
+        self,
+        names: Sequence[str],
+        topic: str,
+        latest: Latest,
+        old_columns: Columns | None = None,
+        prefix: str | None = None,
+    ) -> Columns:
+        """Return the columns; flat if there is a ``prefix``. Raises InvalidRequest for an invalid schema or flag, and
+        errors of ``latest``.
+        """
         from ..lake.columns import Columns
 
         if self.key.registered and AVRO not in (self.key.format, self.value.format):
             raise InvalidRequest("--registered is for --value-format avro or --key-format avro")
         key = self.key.form(topic, latest, None if old_columns is None else old_columns.key)
         value = self.value.form(topic, latest, None if old_columns is None else old_columns.value)
-        columns = Columns(tuple(names), key, value, self.headers)
+        columns = Columns(tuple(names), key, value, self.headers, prefix)
         columns.schema()
         return columns
 

@@ -3,6 +3,8 @@
     the columns in their order; `key` and `value` have the types of their forms; if one of them is typed, also
     _corrupt: struct<key: binary, value: binary>      the bytes that do not parse; null if all bytes parse
 
+If the columns are flat, each field of the value is a column, and the other columns of a record have a prefix.
+
 So no byte of a record is lost: it is in its column or in `_corrupt`. If a table cannot have a record's time, the
 `_corrupt` of the row is not null, even if it has no bytes.
 """
@@ -37,12 +39,15 @@ LAST_US = 253_402_300_800_000_000 - 1
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """``names``: of `record_columns.record_schema`, in its order. ``key``, ``value``: their forms; None means bytes."""
+    """``names``: of `record_columns.record_schema`, in its order. ``key``, ``value``: their forms; None means bytes.
+    ``prefix``: of the record's columns if the fields of the value are columns too; None if the value is one column.
+    """
 
     names: tuple[str, ...]
     key: Form | None = None
     value: Form | None = None
     headers: Headers = "list"
+    prefix: str | None = None
 
     @property
     def forms(self) -> dict[str, Form]:
@@ -54,8 +59,14 @@ class Columns:
         """Return these columns with a form for ``name``, which is key or value."""
         return replace(self, key=form) if name == "key" else replace(self, value=form)
 
+    def column(self, name: str) -> str:
+        """Return the column that has this part of a record, such as ``offset``."""
+        return f"{self.prefix or ''}{name}"
+
     def schema(self) -> pa.Schema:
-        """Return the schema of the rows. Raises InvalidRequest if a name is not a column, or a form is invalid."""
+        """Return the schema of the rows. Raises InvalidRequest if a name is not a column, a form is invalid, or two
+        columns would have one name.
+        """
         kinds = {each.name: each.type for each in record_schema(columns=self.names)}
         for name, form in self.forms.items():
             if name not in kinds:
@@ -67,21 +78,54 @@ class Columns:
             kinds["headers"] = HEADER_MAP
         if self.forms:
             kinds[CORRUPT] = CORRUPT_TYPE
-        return pa.schema(list(kinds.items()))
+        return pa.schema(list(kinds.items()) if self.prefix is None else self._flat(kinds))
+
+    def _flat(self, kinds: dict[str, pa.DataType]) -> list[pa.Field]:
+        """Return the fields of the value, and then the other columns."""
+        value = kinds.pop("value", None)
+        if value is None or not pa.types.is_struct(value):
+            raise InvalidRequest(
+                "only values with fields can be flat: --value-format json, or avro with a record", value=str(value)
+            )
+        if self.prefix and not self.prefix.isidentifier():
+            raise InvalidRequest("a prefix of columns has letters, digits and _", prefix=self.prefix)
+        others = [pa.field(name if name == CORRUPT else self.column(name), kind) for name, kind in kinds.items()]
+        taken = {field.name.lower(): field.name for field in others}
+        for field in value:
+            if field.name.lower() in taken:
+                raise InvalidRequest(
+                    "a field of the values has the name of another column; another --metadata-prefix keeps them apart",
+                    field=field.name,
+                    column=taken[field.name.lower()],
+                )
+        return [*value, *others]
+
+    def flattened(self, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Return the columns of flat rows, by name. A field of a null value is null."""
+        value = columns["value"]
+        fields = dict(zip([field.name for field in value.type], value.flatten(), strict=True))
+        others = {name: column for name, column in columns.items() if name not in ("value", CORRUPT)}
+        return {
+            **fields,
+            **{self.column(name): column for name, column in others.items()},
+            CORRUPT: columns[CORRUPT],
+        }
 
     def said(self) -> dict[str, str]:
         """Return the columns as facts for an error."""
         forms = {name: f"{form.format} {form.schema}".strip() for name, form in self.forms.items()}
-        return {"columns": ",".join(self.names), **forms, "headers": self.headers}
+        flat = {} if self.prefix is None else {"metadata_prefix": self.prefix}
+        return {"columns": ",".join(self.names), **forms, "headers": self.headers, **flat}
 
     def as_json(self) -> dict[str, Any]:
         forms = {name: form.as_json() for name, form in self.forms.items()}
-        return {"names": list(self.names), "headers": self.headers, **forms}
+        flat = {} if self.prefix is None else {"prefix": self.prefix}
+        return {"names": list(self.names), "headers": self.headers, **forms, **flat}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Columns:
         forms = {name: Form.of_json(document[name]) for name in ("key", "value") if name in document}
-        return cls(tuple(document["names"]), **forms, headers=document["headers"])
+        return cls(tuple(document["names"]), **forms, headers=document["headers"], prefix=document.get("prefix"))
 
 
 class ColumnsGrown(Exception):
@@ -123,6 +167,8 @@ class Rows:
             self.corrupt += len(records) - columns[CORRUPT].null_count
         if self._columns.headers == "map":
             columns["headers"] = header_map(records.column("headers").combine_chunks())
+        if self._columns.prefix is not None:
+            columns = self._columns.flattened(columns)
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
 
 

@@ -45,7 +45,7 @@ from ..state.errors import (
 from ..state.offsets import Extent, Offset
 from ..values.schema_registry import RegistryAccess
 from .columns import Columns, Rows
-from .table_facts import TableFacts, columns_property, iceberg_schema
+from .table_facts import TableFacts, columns_property, iceberg_schema, own_bounds_alone
 from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property, summary_of
 
 if TYPE_CHECKING:
@@ -53,11 +53,6 @@ if TYPE_CHECKING:
 
 FIRST_SEQUENCE_NUMBER = 1
 """The sequence number of a table's first snapshot."""
-OWN_BOUNDS_ALONE = {
-    "write.metadata.metrics.default": "counts",
-    **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
-}
-"""Iceberg's table properties that keep bounds only for the columns that determine a table's place and days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +139,20 @@ class LakeTable:
 
     def _bounds(self, bounds: Mapping[int, bytes]) -> tuple[int, int] | None:
         """Return the bounds of the partition and of the offset. Returns None if one of them is missing."""
-        ids = [self.iceberg.schema().find_field(name).field_id for name in ("partition", "offset")]
+        ids = [self.iceberg.schema().find_field(self.column(name)).field_id for name in ("partition", "offset")]
         partition, offset = (bounds.get(each) for each in ids)
         if partition is None or offset is None:
             return None
         return int.from_bytes(partition, "little", signed=True), int.from_bytes(offset, "little", signed=True)
+
+    def column(self, name: str) -> str:
+        """Return the column that has this part of a record, such as ``offset``."""
+        return self.facts.columns.column(name)
+
+    def between(self, partition: int, start: int, end: int) -> str:
+        """Return an Iceberg filter for the rows of the offsets ``[start, end)``."""
+        offset = self.column("offset")
+        return f"{self.column('partition')} == {partition} and {offset} >= {start} and {offset} < {end}"
 
     @property
     def has_own_location(self) -> bool:
@@ -210,7 +214,7 @@ class LakeTable:
 
     def _described(self, url: str) -> DataFile:
         """Return the manifest entry of a file. If pyiceberg cannot compute all bounds, only the columns of
-        `OWN_BOUNDS_ALONE` get bounds.
+        `own_bounds_alone` get bounds.
 
         pyiceberg fails for a text whose upper bound would be a surrogate (U+D800), and for dates and times of the year
         10000.
@@ -219,7 +223,7 @@ class LakeTable:
         try:
             return parquet_file_to_data_file(self.iceberg.io, metadata, url)
         except (OverflowError, ValueError):
-            properties = {**metadata.properties, **OWN_BOUNDS_ALONE}
+            properties = {**metadata.properties, **own_bounds_alone(self.facts.columns)}
             bare = metadata.model_copy(update={"properties": properties})
             return parquet_file_to_data_file(self.iceberg.io, bare, url)
 

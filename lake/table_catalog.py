@@ -114,7 +114,7 @@ class LakeCatalog:
         require_columns(facts.columns)
         schema = iceberg_schema(facts.columns.schema())
         namespace = _identifier(name)[:-1]
-        ids = {column: schema.find_field(column).field_id for column in NEEDED}
+        ids = {column: schema.find_field(facts.columns.column(column)).field_id for column in NEEDED}
         by_day = PartitionSpec(PartitionField(ids["timestamp"], DAY_FIELD_ID, DayTransform(), "timestamp_day"))
         order = [SortField(source_id=ids[each], transform=IdentityTransform()) for each in ("partition", "offset")]
         with foreign(table=name):

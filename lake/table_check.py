@@ -23,7 +23,7 @@ from .columns import Columns, Rows, aligned, beyond_years, first_difference, wit
 from .jobs import range_error
 from .log import Keep, TopicLog, no_lease
 from .table import LakeTable
-from .table_files import between, rows_between
+from .table_files import rows_between
 from .table_follow import require_tiered
 from .table_place import Reach, TablePlace, Written
 
@@ -125,7 +125,7 @@ def _check_partition(
     start = max(reach.start, log_start)
     checked = CheckedPartition(number, start, max(start, reach.end))
     if reach.start < start:
-        checked.older = table.count(between(number, reach.start, start))
+        checked.older = table.count(table.between(number, reach.start, start))
     if log_end < reach.end:
         problem = f"the log ends at {log_end}, and the table has rows up to {reach.end}"
         findings.append(TableFinding(number, problem, log_end))
@@ -133,7 +133,7 @@ def _check_partition(
     if start < checked.end:
         keep({number: Extent(start, checked.end)})
     checked.skipped = log.skipped(number, start, checked.end)
-    checked.older += sum(table.count(between(*gap)) for gap in checked.skipped)
+    checked.older += sum(table.count(table.between(*gap)) for gap in checked.skipped)
     digest, alike = RecordDigest(), True
     parts = reach.written(start, checked.end)
     if start < checked.end and (not parts or parts[0].start > start):
@@ -144,7 +144,7 @@ def _check_partition(
         for first, last, records in _windows(log, number, part, window_bytes):
             rows = rows_between(table, number, first, last)
             checked.rows += rows.num_rows
-            if (problem_at := _difference(rows, made_by, records)) is not None:
+            if (problem_at := _difference(rows, table.column("offset"), made_by, records)) is not None:
                 findings.append(TableFinding(number, *problem_at))
                 alike = False
             if pc.any(beyond_years(records.column("timestamp"))).as_py():
@@ -168,9 +168,9 @@ def _windows(
             yield split.start, split.end, records
 
 
-def _difference(rows: pa.Table, made_by: Rows, records: pa.Table) -> tuple[str, int | None] | None:
+def _difference(rows: pa.Table, offset: str, made_by: Rows, records: pa.Table) -> tuple[str, int | None] | None:
     """Return the first difference of a window and its offset. Returns None if rows and records are equal."""
-    have, want = rows.column("offset").combine_chunks(), records.column("offset").combine_chunks()
+    have, want = rows.column(offset).combine_chunks(), records.column("offset").combine_chunks()
     if not have.equals(want):
         if len(lacking := _not_in(want, have)):
             problem = counted(len(lacking), "record of the log is no row", "records of the log are no rows")

@@ -43,7 +43,6 @@ from .runs import Run
 from .table import Change, LakeTable
 from .table_files import (
     Attempt,
-    between,
     give_back,
     grouped,
     nothing_left,
@@ -91,22 +90,22 @@ def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapp
     with nothing_left(table, attempt):
         for number, (start, end) in ranges.items():
             if start < end:
-                drop |= {file.file_path: file for file in table.data_files(between(number, start, end))}
+                drop |= {file.file_path: file for file in table.data_files(table.between(number, start, end))}
         for file in drop.values():
             for number, (first, end_of_file) in partitions_of(table, file).items():
                 start, end = ranges.get(number, Extent(first, first))
                 if first >= start and end_of_file <= end:
                     continue
-                rows = (of_partition(each, number) for each in rows_of_file(table, file))
-                remaining = grouped(_without(each, start, end) for each in rows)
+                rows = (of_partition(table, each, number) for each in rows_of_file(table, file))
+                remaining = grouped(_without(each, table.column("offset"), start, end) for each in rows)
                 name = rewritten_file(attempt.id, file.partition[0], number, first, "kept")
                 yield from rewrite(table, attempt, name, remaining)
     attempt.dropped = sum(file.record_count for file in drop.values())
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), tuple(drop.values()))))
 
 
-def _without(rows: pa.Table, start: Offset, end: Offset) -> pa.Table:
-    offsets = rows.column("offset")
+def _without(rows: pa.Table, offset: str, start: Offset, end: Offset) -> pa.Table:
+    offsets = rows.column(offset)
     return rows.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))
 
 

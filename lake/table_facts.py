@@ -32,12 +32,13 @@ WRITTEN = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    "write.metadata.metrics.column.value": "none",
 }
 """Properties of every table. If ``RETRIES`` were not 0, pyiceberg would repeat a failed append on top of another
 writer's commit. Two followers would then both add the same records. With 0 the second commit fails, and its follower
 reads the place again.
 """
+NO_VALUE_BOUNDS = {"write.metadata.metrics.column.value": "none"}
+"""Iceberg's table property that keeps no bounds for values. Flat tables have bounds for each field of a value."""
 NEEDED = ("partition", "offset", "timestamp")
 """Every table has these columns: without them a row could not be identified or removed."""
 
@@ -76,7 +77,7 @@ class TableFacts:
         }
         for version, columns in enumerate(self.versions):
             properties |= columns_property(version, columns)
-        return {**WRITTEN, **properties}
+        return {**WRITTEN, **(NO_VALUE_BOUNDS if self.columns.prefix is None else {}), **properties}
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str], table: str) -> TableFacts:
@@ -108,6 +109,12 @@ class TableFacts:
 
 def columns_property(version: int, columns: Columns) -> dict[str, str]:
     return {f"{COLUMNS}.{version}": json.dumps(columns.as_json(), separators=(",", ":"))}
+
+
+def own_bounds_alone(columns: Columns) -> dict[str, str]:
+    """Return Iceberg's table properties that keep bounds only for the columns that every table needs."""
+    full = {f"write.metadata.metrics.column.{columns.column(name)}": "full" for name in NEEDED}
+    return {"write.metadata.metrics.default": "counts", **full}
 
 
 def _versions(properties: Mapping[str, str]) -> Iterator[Columns]:

@@ -22,7 +22,7 @@ from ..state.offsets import Extent, Offset
 from .columns import Rows, aligned, within_years
 from .jobs import Task
 from .names import table_file
-from .parquet import ParquetFile, finished_files, laid_out
+from .parquet import DELTAS, ParquetFile, finished_files, laid_out
 from .table import LakeTable
 
 ROW_GROUP_BYTES = 32 * 2**20
@@ -55,10 +55,12 @@ def write_rows(
 
     Raises the errors of ``batches`` and ``made_by``, and DiskFull.
     """
-    schema = table.schema
+    schema, deltas = table.schema, deltas_of(table)
     groups = laid_out(map(within_years, batches), ROW_GROUP_BYTES, partial(table_file, attempt.id, task))
     making = finished_files(
-        groups, lambda: ParquetFile(schema), lambda file, records: file.write(aligned(made_by.of(records), schema))
+        groups,
+        lambda: ParquetFile(schema, deltas),
+        lambda file, records: file.write(aligned(made_by.of(records), schema)),
     )
     before = made_by.corrupt
     with closing(making):
@@ -72,13 +74,18 @@ def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.T
     offset and in the table's schema. Without rows no file is written.
     """
     count = 0
-    with closing(ParquetFile(table.schema)) as output:
+    with closing(ParquetFile(table.schema, deltas_of(table))) as output:
         for rows in groups:
             output.write(rows)
             count += rows.num_rows
         if count:
             output.finish()
             yield from _put(table, attempt, name, output)
+
+
+def deltas_of(table: LakeTable) -> tuple[str, ...]:
+    """Return the columns of a table that are stored as deltas."""
+    return tuple(map(table.column, DELTAS))
 
 
 def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
@@ -127,7 +134,8 @@ def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
     if (own := table.extent_of(file)) is not None:
         return dict([own])
     with table.opened(file.file_path) as source:
-        rows = pq.read_table(source, columns=["partition", "offset"])
+        rows = pq.read_table(source, columns=[table.column("partition"), table.column("offset")])
+    rows = rows.rename_columns(["partition", "offset"])
     ranges = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).sort_by("partition")
     return {
         row["partition"]: Extent(Offset(row["offset_min"]), Offset(row["offset_max"] + 1)) for row in ranges.to_pylist()
@@ -148,19 +156,15 @@ def rows_of_file(table: LakeTable, file: DataFile) -> Iterator[pa.Table]:
 def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.Table:
     """Return the rows of the offsets ``[start, end)``, by offset, in the schema of the table."""
     tables = [table.schema.empty_table()]
-    filters = [("partition", "==", partition), ("offset", ">=", start), ("offset", "<", end)]
-    for file in table.data_files(between(partition, start, end)):
+    offset = table.column("offset")
+    filters = [(table.column("partition"), "==", partition), (offset, ">=", start), (offset, "<", end)]
+    for file in table.data_files(table.between(partition, start, end)):
         with table.opened(file.file_path) as source:
             tables.append(aligned(pq.read_table(source, filters=filters), table.schema))
     rows = pa.concat_tables(tables)
-    return rows.take(pc.sort_indices(rows.column("offset")))
+    return rows.take(pc.sort_indices(rows.column(offset)))
 
 
-def of_partition(rows: pa.Table, partition: int) -> pa.Table:
+def of_partition(table: LakeTable, rows: pa.Table, partition: int) -> pa.Table:
     """Return the rows of one Kafka partition."""
-    return rows.filter(pc.equal(rows.column("partition"), partition))
-
-
-def between(partition: int, start: int, end: int) -> str:
-    """Return an Iceberg filter for the rows of the offsets ``[start, end)``."""
-    return f"partition == {partition} and offset >= {start} and offset < {end}"
+    return rows.filter(pc.equal(rows.column(table.column("partition")), partition))

@@ -166,7 +166,7 @@ def _require_same(table: LakeTable, file: DataFile, small: Bin) -> None:
 def _rows_of(table: LakeTable, small: Bin) -> Iterator[pa.Table]:
     """Yield the rows of a bin in the row groups of the compacted file."""
     rows = chain.from_iterable(rows_of_file(table, file) for file in small.files)
-    return grouped(of_partition(each, small.partition) for each in rows)
+    return grouped(of_partition(table, each, small.partition) for each in rows)
 
 
 def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[int]:

@@ -111,7 +111,8 @@ class TableWorld:
 
     def rows(self) -> pa.Table:
         """Return the rows as any reader of Iceberg sees them, by offset."""
-        return self.table().iceberg.scan().to_arrow().sort_by("offset")
+        table = self.table()
+        return table.iceberg.scan().to_arrow().sort_by(table.column("offset"))
 
     def table_digest(self) -> tuple[int, str]:
         return digest_of(self.rows())
