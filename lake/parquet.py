@@ -73,12 +73,12 @@ class ParquetFile:
 
     def write(self, rows: pa.Table) -> None:
         """Add a row group with these rows."""
-        with _typed():
+        with disk_errors():
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     def finish(self) -> None:
         """Complete the file. Afterwards `pieces` has all of its bytes."""
-        with _typed():
+        with disk_errors():
             self._writer.close()
             self._file.flush()
 
@@ -97,7 +97,7 @@ class ParquetFile:
     def close(self) -> None:
         """Free its disk space; idempotent."""
         if self._writer.is_open:
-            with _typed():
+            with disk_errors():
                 self._writer.close()
         self._file.close()
 
@@ -127,7 +127,7 @@ def finished_files(
 
 
 @contextmanager
-def _typed() -> Iterator[None]:
+def disk_errors() -> Iterator[None]:
     """Convert errors of the disk into DiskFull."""
     try:
         yield

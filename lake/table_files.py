@@ -1,4 +1,4 @@
-"""Writes rows into new files of a table, and reads the files. Each file has one partition and one day, by offset.
+"""Writes rows into new files of a table, and reads the files. Each file has rows of one Kafka partition.
 
 A file's name has the id of its attempt, so no two writers ever write the same file. Files that an attempt leaves behind
 are in no snapshot. Rows are read with the table's current columns. A file older than an added field has null for the
@@ -7,7 +7,7 @@ field. A file older than a widened type has its values in the wider type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,10 +22,9 @@ from ..state.offsets import Extent, Offset
 from .columns import Rows, aligned, within_years
 from .jobs import Task
 from .names import table_file
-from .parquet import DELTAS, ParquetFile, finished_files, laid_out
+from .parquet import DELTAS, ParquetFile, row_groups
 from .table import LakeTable
-
-ROW_GROUP_BYTES = 32 * 2**20
+from .table_layout import ROW_GROUP_BYTES, SORTED_BYTES
 
 
 @dataclass
@@ -51,55 +50,35 @@ class Attempt:
 def write_rows(
     table: LakeTable, attempt: Attempt, task: Task, batches: Iterable[pa.RecordBatch], made_by: Rows
 ) -> Operation[None]:
-    """Write the records of a task into files by day. ``batches``: the records, as `parquet.laid_out` takes them.
+    """Write the records of a task into files. ``batches``: exactly these records, decoded, with headers.
 
     Raises the errors of ``batches`` and ``made_by``, and DiskFull.
     """
-    schema, deltas = table.schema, deltas_of(table)
-    groups = laid_out(map(within_years, batches), ROW_GROUP_BYTES, partial(table_file, attempt.id, task))
-    making = finished_files(
-        groups,
-        lambda: ParquetFile(schema, deltas),
-        lambda file, records: file.write(aligned(made_by.of(records), schema)),
-    )
-    before = made_by.corrupt
-    with closing(making):
-        for name, file in making:
-            yield from _put(table, attempt, name, file)
+    before, schema = made_by.corrupt, table.schema
+    groups = row_groups(map(within_years, batches), ROW_GROUP_BYTES)
+    rows = (aligned(made_by.of(each), schema) for each in groups)
+    yield from put_rows(table, attempt, partial(table_file, attempt.id, task), rows, SORTED_BYTES)
     attempt.corrupt += made_by.corrupt - before
 
 
-def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Operation[None]:
-    """Write rows of one partition and day as one file. Each of ``groups`` becomes a row group; its rows are in order of
-    offset and in the table's schema. Without rows no file is written.
+def put_rows(
+    table: LakeTable, attempt: Attempt, name: Callable[[int], str], rows: Iterable[pa.Table], most: int | None
+) -> Operation[None]:
+    """Write rows of one Kafka partition into files, as `Layout.files` divides them. ``name``: of a file by its number.
+
+    Without rows no file is written.
     """
-    count = 0
-    with closing(ParquetFile(table.schema, deltas_of(table))) as output:
-        for rows in groups:
-            output.write(rows)
-            count += rows.num_rows
-        if count:
-            output.finish()
-            yield from _put(table, attempt, name, output)
-
-
-def deltas_of(table: LakeTable) -> tuple[str, ...]:
-    """Return the columns of a table that are stored as deltas."""
-    return tuple(map(table.column, DELTAS))
-
-
-def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of one chunk, of about ``group_bytes`` bytes in memory. No table is empty."""
-    waiting, size = [], 0
-    for each in parts:
-        if each.num_rows:
-            waiting.append(each)
-            size += each.nbytes
-        if size >= group_bytes:
-            yield pa.concat_tables(waiting).combine_chunks()
-            waiting, size = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting).combine_chunks()
+    deltas = tuple(map(table.column, DELTAS))
+    with closing(table.layout.files(rows, most)) as files:
+        for number, (key, groups) in enumerate(files):
+            with closing(ParquetFile(table.schema, deltas)) as output:
+                for group in groups:
+                    output.write(group)
+                output.finish()
+                url = table.url(name(number))
+                yield f"put {url}"
+                attempt.files.append(file := table.put(url, output.pieces(), key))
+                attempt.rows += file.record_count
 
 
 def give_back(table: LakeTable, attempt: Attempt) -> Operation[None]:
@@ -120,13 +99,6 @@ def nothing_left(table: LakeTable, attempt: Attempt) -> Iterator[None]:
         for _ in give_back(table, attempt):
             pass
         raise
-
-
-def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Operation[None]:
-    url = table.url(name)
-    yield f"put {url}"
-    attempt.files.append(file := table.put(url, made.pieces()))
-    attempt.rows += file.record_count
 
 
 def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:

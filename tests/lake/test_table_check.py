@@ -51,10 +51,12 @@ def change(world: TableWorld, make: Callable[[pa.Table], pa.Table], first: int, 
         for each, at in zip(rows, inside, strict=True)
     ]
     added = []
-    for number, each in enumerate(new):
+    for number, (file, each) in enumerate(zip(files, new, strict=True)):
         into = pa.BufferOutputStream()
         pq.write_table(each.cast(table.schema), into)
-        added.append(table.put(table.url(f"{attempt}-{number}.parquet"), [into.getvalue().to_pybytes()]))
+        added.append(
+            table.put(table.url(f"{attempt}-{number}.parquet"), [into.getvalue().to_pybytes()], (file.partition[0],))
+        )
     with table.iceberg.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
         for file, other in zip(files, added, strict=True):
             snapshot.delete_data_file(file)

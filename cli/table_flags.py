@@ -1,0 +1,62 @@
+"""Flags of `table create`, `table evolve` and `table follow`: the shape of a table, and the size of its commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from .context import Context
+from .flags import Decorator
+from .lake import imported_lake
+
+
+def shape_options() -> Decorator:
+    """Add ``--partition-by`` and ``--sort-by``, and pass them to the command function as ``shape``."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def called(*args: Any, partition_by: tuple[str, ...], sort_by: tuple[str, ...], **kwargs: Any) -> Any:
+            with imported_lake():
+                from ..lake.table_shape import TableShape
+            return function(*args, shape=TableShape(partition_by or None, sort_by or None), **kwargs)
+
+        partitions = click.option(
+            "--partition-by",
+            multiple=True,
+            metavar="TERM",
+            help="none, a column, day(column), month, hour, bucket(16, column), truncate(4, column); more than once.",
+        )
+        order = click.option("--sort-by", multiple=True, metavar="COLUMN", help="Of the rows of a file; repeatable.")
+        return partitions(order(called))
+
+    return decorated
+
+
+def pace_options() -> Decorator:
+    """Add flags that set ``[table]``: how often a follower commits, and how much."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        for flag, setting, metavar, text in (
+            ("--file-bytes", "file_bytes", "SIZE", "Log of one file, at most about: table.file_bytes."),
+            ("--commit-bytes", "commit_bytes", "SIZE", "So much log does not wait: table.commit_bytes."),
+            (
+                "--commit-every",
+                "commit_interval",
+                "DURATION",
+                "How long rows wait for more: table.commit_interval.",
+            ),
+        ):
+            function = click.option(
+                flag, setting, metavar=metavar, help=text, expose_value=False, callback=_into_table
+            )(function)
+        return function
+
+    return decorated
+
+
+def _into_table(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Context).overrides += (f"table.{param.name}={value}",)
