@@ -17,10 +17,10 @@ from .flags import declare, view_source
 from .lake import NEEDED, by_spark, catalog_of
 from .parameter_types import DURATION, TopicArgument
 from .reading import isolation_option, note_skipped
-from .table_flags import pace_options, shape_options
+from .table_flags import pace_options, shape_options, upsert_options
 from .table_look import show, show_made, show_one
 from .table_repair import repair
-from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
+from .typed_flags import TypedFlags, enveloped, latest_schema, schema_text, typed_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,7 @@ command.add_command(show_one)
 @click.option("--flatten", is_flag=True, help="Each field of the values is a column of the table.")
 @click.option("--metadata-prefix", default="kafka_", show_default=True, help="Of the other columns, with --flatten.")
 @shape_options()
+@upsert_options()
 def create(
     context: Context,
     topic: TopicArgument,
@@ -64,30 +65,39 @@ def create(
     flatten: bool,
     metadata_prefix: str,
     shape: TableShape,
+    upsert: tuple[str, ...],
+    envelope: str | None,
     execute: bool,
 ) -> None:
     """Create an empty table that follows a topic. Rows come by `tierstate table follow`.
 
     --value-format makes a typed column of values, and with --flatten a column of each field; what does not parse keeps
-    its bytes in _corrupt. Where the schema is the registry's latest, the table grows with it.
+    its bytes in _corrupt. Where the schema is the registry's latest, the table grows with it. A table with --upsert
+    keeps rows whose records the log deletes.
     """
     with catalog_of(context, new=True) as catalog, context.connected(only_kafka=True) as connection:
         from ..lake.table_catalog import require_new
-        from ..lake.table_facts import TableFacts
+        from ..lake.table_facts import TableFacts, iceberg_schema
+        from ..lake.table_shape import key_columns
         from ..log.record_columns import record_schema
 
         described = connection.control.topic(topic.topic)
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
         prefix = metadata_prefix if flatten else None
-        made = typed.columns(names, described.name, latest_schema(context.settings), prefix=prefix)
+        latest = latest_schema(context.settings)
+        made = typed.columns(names, described.name, latest, prefix=prefix, envelope=envelope)
+        keys = key_columns(iceberg_schema(made.schema()), made, upsert)
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
-        facts = TableFacts(described.name, described.topic_id, Isolation(isolation), (made,), keep, grows)
+        facts = TableFacts(
+            described.name, described.topic_id, Isolation(isolation), (made,), keep or bool(keys), grows, keys
+        )
         full_name = name or default_name(described.name)
         if execute:
             show_made(context, catalog.create(full_name, facts, shape))
             return
         require_new(catalog, full_name, facts, shape)
-        rows = [("table", full_name), ("topic", facts.topic), ("keep", facts.keep), *facts.columns.said().items()]
+        rows = [("table", full_name), ("topic", facts.topic), ("keep", facts.keep), ("upsert", ", ".join(keys))]
+        rows += facts.columns.said().items()
         context.output.table(("what", "value"), rows, {**dict(rows), "executed": False})
         context.output.note("nothing was made: this is --dry-run")
 
@@ -184,7 +194,10 @@ def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None
     for name in texts.keys() - forms.keys():
         raise InvalidRequest("bytes cannot become typed: create another table", table=table.name, column=name)
     if texts:
-        return {name: replace(forms[name], schema=schema_text(text)) for name, text in texts.items()}
+        wanted = {name: replace(forms[name], schema=schema_text(text)) for name, text in texts.items()}
+        if table.facts.columns.envelope and "value" in wanted:
+            wanted["value"] = enveloped(wanted["value"])
+        return wanted
     if not table.facts.grows:
         raise InvalidRequest("nothing says what is wanted: --value-schema or --key-schema", table=table.name)
     return {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}

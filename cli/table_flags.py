@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ..state.errors import InvalidRequest
 from .context import Context
 from .flags import Decorator
 from .lake import imported_lake
@@ -31,6 +32,30 @@ def shape_options() -> Decorator:
         )
         order = click.option("--sort-by", multiple=True, metavar="COLUMN", help="Of the rows of a file; repeatable.")
         return partitions(order(called))
+
+    return decorated
+
+
+def upsert_options() -> Decorator:
+    """Add ``--upsert`` and ``--envelope``, and pass them to the command function."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def called(*args: Any, upsert: tuple[str, ...], envelope: str | None, **kwargs: Any) -> Any:
+            if envelope and not upsert:
+                raise InvalidRequest("--envelope goes with --upsert: changes of a row become the row")
+            return function(*args, upsert=upsert, envelope=envelope, **kwargs)
+
+        key = click.option(
+            "--upsert",
+            multiple=True,
+            metavar="KEY",
+            help="The newest record of a key is its row, a null value deletes it: key, or a field; more than once.",
+        )
+        changes = click.option(
+            "--envelope", type=click.Choice(["debezium"]), help="Values are changes: before, after, op. With --upsert."
+        )
+        return key(changes(called))
 
     return decorated
 

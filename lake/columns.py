@@ -25,6 +25,7 @@ from ..values.form import CORRUPT, Form, SchemaGrown
 from ..values.open import Reader, open_reader
 from ..values.schema_registry import RegistryAccess
 from ..values.typed_column import CORRUPT_TYPE, TypedColumn, corrupt_column
+from .envelope import open_envelope, row_kind
 
 HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
 """The type of headers as a map. Each key has all of its values, in their order."""
@@ -41,6 +42,7 @@ LAST_US = 253_402_300_800_000_000 - 1
 class Columns:
     """``names``: of `record_columns.record_schema`, in its order. ``key``, ``value``: their forms; None means bytes.
     ``prefix``: of the record's columns if the fields of the value are columns too; None if the value is one column.
+    ``envelope``: of the values; None means that a value is the row itself. See `envelope`.
     """
 
     names: tuple[str, ...]
@@ -48,6 +50,7 @@ class Columns:
     value: Form | None = None
     headers: Headers = "list"
     prefix: str | None = None
+    envelope: str | None = None
 
     @property
     def forms(self) -> dict[str, Form]:
@@ -71,7 +74,9 @@ class Columns:
         for name, form in self.forms.items():
             if name not in kinds:
                 raise InvalidRequest("a column is typed and not among those that are written", column=name)
-            kinds[name] = form.kind()
+            kinds[name] = row_kind(form.kind()) if name == "value" and self.envelope else form.kind()
+        if self.envelope and self.value is None:
+            raise InvalidRequest("an envelope has typed values: --value-format json or avro", envelope=self.envelope)
         if self.headers == "map":
             if "headers" not in kinds:
                 raise InvalidRequest("headers are a map and not among the columns that are written")
@@ -115,17 +120,20 @@ class Columns:
         """Return the columns as facts for an error."""
         forms = {name: f"{form.format} {form.schema}".strip() for name, form in self.forms.items()}
         flat = {} if self.prefix is None else {"metadata_prefix": self.prefix}
+        flat |= {} if self.envelope is None else {"envelope": self.envelope}
         return {"columns": ",".join(self.names), **forms, "headers": self.headers, **flat}
 
     def as_json(self) -> dict[str, Any]:
         forms = {name: form.as_json() for name, form in self.forms.items()}
         flat = {} if self.prefix is None else {"prefix": self.prefix}
+        flat |= {} if self.envelope is None else {"envelope": self.envelope}
         return {"names": list(self.names), "headers": self.headers, **forms, **flat}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Columns:
-        forms = {name: Form.of_json(document[name]) for name in ("key", "value") if name in document}
-        return cls(tuple(document["names"]), **forms, headers=document["headers"], prefix=document.get("prefix"))
+        forms: dict[str, Any] = {name: Form.of_json(document[name]) for name in ("key", "value") if name in document}
+        shape = {name: document[name] for name in ("prefix", "envelope") if name in document}
+        return cls(tuple(document["names"]), **forms, headers=document["headers"], **shape)
 
 
 class ColumnsGrown(Exception):
@@ -153,6 +161,11 @@ class Rows:
 
         Raises Unavailable if the registry does not answer, and ColumnsGrown.
         """
+        return self.changes(records)[0]
+
+    def changes(self, records: pa.Table) -> tuple[pa.Table, pa.Array]:
+        """Return the rows as `of`, and for each whether its record deletes the row of its key."""
+        deletes = records.column("value").combine_chunks().is_null()
         raw = {name: records.column(name).combine_chunks() for name in self._readers}
         columns, bad = dict(zip(records.column_names, records.columns, strict=True)), {}
         for name, reader in self._readers.items():
@@ -161,6 +174,10 @@ class Rows:
             except SchemaGrown as grown:
                 raise ColumnsGrown(self._columns.with_form(name, grown.form)) from grown
             columns[name], bad[name] = typed.column, typed.corrupt
+        if self._columns.envelope is not None:
+            opened = open_envelope(columns["value"])
+            columns["value"], deletes = opened.rows, pc.or_(deletes, opened.deletes)
+            bad["value"] = pc.or_(bad["value"], opened.strange)
         if self._readers:
             times = records.column("timestamp").combine_chunks()
             columns[CORRUPT] = corrupt_column(raw, bad, beyond_years(times))
@@ -169,7 +186,7 @@ class Rows:
             columns["headers"] = header_map(records.column("headers").combine_chunks())
         if self._columns.prefix is not None:
             columns = self._columns.flattened(columns)
-        return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
+        return pa.table([columns[name] for name in self.schema.names], schema=self.schema), deletes
 
 
 def _read(reader: Reader, values: pa.Array) -> TypedColumn:

@@ -28,7 +28,7 @@ from pyiceberg.exceptions import (
     ValidationError,
     ValidationException,
 )
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -191,7 +191,7 @@ class LakeTable:
         """Return a maker of new rows. It raises ColumnsGrown if a column that may grow needs new fields."""
         return Rows(self.facts.columns, self.registry, grows=self.facts.grows)
 
-    def data_files(self, where: str | None = None) -> list[DataFile]:
+    def data_files(self, where: str | BooleanExpression | None = None) -> list[DataFile]:
         """Return the files that may have rows for which ``where`` holds. Raises InvalidRequest if another engine
         deleted rows with delete files.
         """

@@ -2,6 +2,8 @@
 
 Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows must exist, whoever wrote the files, and
 their version of the columns. Typed columns are made from the records again, with the same version.
+
+A table that upserts must have exactly the newest records of its keys. The log is read twice, and keys are in memory.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from .table import LakeTable
 from .table_files import rows_between
 from .table_follow import require_tiered
 from .table_place import Reach, TablePlace, Written
+from .table_upsert import Newest, of_offsets, older_than_keys
 
 WINDOW_BYTES = 64 * 2**20
 
@@ -136,6 +139,11 @@ def _check_partition(
     checked.older += sum(table.count(table.between(*gap)) for gap in checked.skipped)
     digest, alike = RecordDigest(), True
     parts = reach.written(start, checked.end)
+    newest = _newest(table, log, number, parts, window_bytes) if table.facts.upsert else None
+    if newest is not None and (count := older_than_keys(table, number, reach.start, start, newest.keys())):
+        findings.append(
+            TableFinding(number, f"{counted(count, 'row is', 'rows are')} of a key with a newer record", start)
+        )
     if start < checked.end and (not parts or parts[0].start > start):
         findings.append(TableFinding(number, "the table's place does not say which columns wrote its rows", start))
         alike = False
@@ -143,6 +151,8 @@ def _check_partition(
         made_by = table.rows_by(part.version)
         for first, last, records in _windows(log, number, part, window_bytes):
             rows = rows_between(table, number, first, last)
+            if newest is not None:
+                records = of_offsets(records, "offset", newest.offsets)
             checked.rows += rows.num_rows
             if (problem_at := _difference(rows, table.column("offset"), made_by, records)) is not None:
                 findings.append(TableFinding(number, *problem_at))
@@ -156,6 +166,16 @@ def _check_partition(
     if alike and table.facts.columns == Columns(tuple(record_schema().names)):
         checked.digest = digest.hexdigest()
     return checked
+
+
+def _newest(table: LakeTable, log: TopicLog, number: int, parts: list[Written], window_bytes: int) -> Newest:
+    """Return the newest record of each key of the log, which must be the rows of the table."""
+    newest = Newest(table)
+    for part in parts:
+        made_by = table.rows_by(part.version)
+        for _, _, records in _windows(log, number, part, window_bytes):
+            newest.add(made_by, records)
+    return newest
 
 
 def _windows(

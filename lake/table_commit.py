@@ -32,7 +32,7 @@ from ..runtime.id_source import RandomIds
 from ..runtime.operation import Operation, run
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.ids import FactId
-from ..state.offsets import Extent, Offset
+from ..state.offsets import Extent
 from ..values.evolution import evolved
 from ..values.form import Form
 from ..values.schema_registry import RegistryAccess
@@ -94,21 +94,33 @@ def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapp
             if start < end:
                 drop |= {file.file_path: file for file in table.data_files(table.between(number, start, end))}
         for file in drop.values():
-            for number, (first, end_of_file) in partitions_of(table, file).items():
-                start, end = ranges.get(number, Extent(first, first))
-                if first >= start and end_of_file <= end:
-                    continue
-                rows = (of_partition(table, each, number) for each in rows_of_file(table, file))
-                remaining = (_without(each, table.column("offset"), start, end) for each in rows)
-                names = partial(rewritten_file, attempt.id, number, first, "kept")
-                yield from put_rows(table, attempt, names, remaining, None)
+            if not all(_within(extent, ranges.get(number)) for number, extent in partitions_of(table, file).items()):
+                yield from rewrite_without(table, attempt, file, partial(_rest, table, ranges))
     attempt.dropped = sum(file.record_count for file in drop.values())
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), tuple(drop.values()))))
 
 
-def _without(rows: pa.Table, offset: str, start: Offset, end: Offset) -> pa.Table:
-    offsets = rows.column(offset)
-    return rows.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))
+def _within(inner: Extent, outer: Extent | None) -> bool:
+    return outer is not None and outer.start <= inner.start and inner.end <= outer.end
+
+
+def _rest(table: LakeTable, ranges: Mapping[int, Extent], number: int, rows: pa.Table) -> pa.Table:
+    if (gone := ranges.get(number)) is None:
+        return rows
+    offsets = rows.column(table.column("offset"))
+    return rows.filter(pc.or_(pc.less(offsets, int(gone.start)), pc.greater_equal(offsets, int(gone.end))))
+
+
+def rewrite_without(
+    table: LakeTable, attempt: Attempt, file: DataFile, rest: Callable[[int, pa.Table], pa.Table]
+) -> Operation[None]:
+    """Write the rows of a file again, as files of one Kafka partition each. ``rest`` returns which of a partition's
+    rows remain.
+    """
+    for number, (first, _) in partitions_of(table, file).items():
+        parts = (of_partition(table, each, number) for each in rows_of_file(table, file))
+        names = partial(rewritten_file, attempt.id, number, first, "kept")
+        yield from put_rows(table, attempt, names, (rest(number, each) for each in parts), None)
 
 
 def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Operation[None]:

@@ -22,6 +22,7 @@ from .columns import Columns
 
 TOPIC, TOPIC_ID = "tierstate.topic", "tierstate.topic-id"
 ISOLATION, COLUMNS, KEEP, GROWS = "tierstate.isolation", "tierstate.columns", "tierstate.keep", "tierstate.grows"
+UPSERT = "tierstate.upsert"
 
 RETRIES = "commit.retry.num-retries"
 WRITTEN = {
@@ -47,7 +48,7 @@ NEEDED = ("partition", "offset", "timestamp")
 class TableFacts:
     """``versions``: the versions of the columns, the newest last. Each row was written with one version. ``keep``: the
     table is an archive, which keeps rows that the log deleted. ``grows``: which of `key` and `value` grow with the
-    registry.
+    registry. ``upsert``: the columns of the key whose newest record is a row; empty if each record is a row.
     """
 
     topic: str
@@ -56,6 +57,7 @@ class TableFacts:
     versions: tuple[Columns, ...]
     keep: bool
     grows: tuple[str, ...] = ()
+    upsert: tuple[str, ...] = ()
 
     @property
     def columns(self) -> Columns:
@@ -75,6 +77,8 @@ class TableFacts:
             KEEP: "true" if self.keep else "false",
             GROWS: ",".join(self.grows),
         }
+        if self.upsert:
+            properties[UPSERT] = json.dumps(self.upsert)
         for version, columns in enumerate(self.versions):
             properties |= columns_property(version, columns)
         return {**WRITTEN, **(NO_VALUE_BOUNDS if self.columns.prefix is None else {}), **properties}
@@ -94,6 +98,7 @@ class TableFacts:
                 tuple(_versions(properties)),
                 properties[KEEP] == "true",
                 tuple(filter(None, properties[GROWS].split(","))),
+                tuple(json.loads(properties.get(UPSERT, "[]"))),
             )
         except (KeyError, TypeError, ValueError, InvalidRequest) as error:
             raise CorruptData("a table does not say what it follows", table=table, reason=repr(error)) from error

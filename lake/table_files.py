@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +33,7 @@ from .table_layout import ROW_GROUP_BYTES, SORTED_BYTES
 class Attempt:
     """The work of one writer for one commit. ``files``: written files, which the table has once the commit succeeded.
     ``corrupt``: how many of ``rows`` have a key or value that does not parse. ``dropped``: rows in files that the
-    commit removes.
+    commit removes. ``kept``: how many of ``rows`` an upsert wrote again, as they were.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Attempt:
     rows: int = 0
     dropped: int = 0
     corrupt: int = 0
+    kept: int = 0
 
     def add(self, part: Attempt) -> None:
         """Add the files of a task."""
@@ -47,32 +50,59 @@ class Attempt:
         self.corrupt += part.corrupt
 
 
+class Newest(Protocol):
+    """Chooses the rows of an upsert, once it has all records."""
+
+    def add(self, made_by: Rows, records: pa.Table) -> pa.Table:
+        """Return the rows of records, in the table's schema."""
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return those of the rows that remain. Call it after the last `add`."""
+
+
 def write_rows(
-    table: LakeTable, attempt: Attempt, task: Task, batches: Iterable[pa.RecordBatch], made_by: Rows
+    table: LakeTable,
+    attempt: Attempt,
+    task: Task,
+    batches: Iterable[pa.RecordBatch],
+    made_by: Rows,
+    newest: Newest | None = None,
 ) -> Operation[None]:
     """Write the records of a task into files. ``batches``: exactly these records, decoded, with headers.
 
-    Raises the errors of ``batches`` and ``made_by``, and DiskFull.
+    ``newest``: gets all records, and only its rows are written. Raises the errors of ``batches`` and ``made_by``, and
+    DiskFull.
     """
     before, schema = made_by.corrupt, table.schema
     groups = row_groups(map(within_years, batches), ROW_GROUP_BYTES)
-    rows = (aligned(made_by.of(each), schema) for each in groups)
-    yield from put_rows(table, attempt, partial(table_file, attempt.id, task), rows, SORTED_BYTES)
+    if newest is None:
+        rows = (aligned(made_by.of(each), schema) for each in groups)
+    else:
+        rows = (newest.add(made_by, each) for each in groups)
+    keep = None if newest is None else newest.of
+    yield from put_rows(table, attempt, partial(table_file, attempt.id, task), rows, SORTED_BYTES, keep)
     attempt.corrupt += made_by.corrupt - before
 
 
 def put_rows(
-    table: LakeTable, attempt: Attempt, name: Callable[[int], str], rows: Iterable[pa.Table], most: int | None
+    table: LakeTable,
+    attempt: Attempt,
+    name: Callable[[int], str],
+    rows: Iterable[pa.Table],
+    most: int | None,
+    keep: Callable[[pa.Table], pa.Table] | None = None,
 ) -> Operation[None]:
     """Write rows of one Kafka partition into files, as `Layout.files` divides them. ``name``: of a file by its number.
 
     Without rows no file is written.
     """
     deltas = tuple(map(table.column, DELTAS))
-    with closing(table.layout.files(rows, most)) as files:
+    with closing(table.layout.files(rows, most, keep)) as files:
         for number, (key, groups) in enumerate(files):
+            if (first := next(groups, None)) is None:
+                continue
             with closing(ParquetFile(table.schema, deltas)) as output:
-                for group in groups:
+                for group in chain([first], groups):
                     output.write(group)
                 output.finish()
                 url = table.url(name(number))
@@ -87,7 +117,7 @@ def give_back(table: LakeTable, attempt: Attempt) -> Operation[None]:
         yield f"remove {each.file_path}"
         table.remove(each.file_path)
     attempt.files.clear()
-    attempt.rows = attempt.dropped = attempt.corrupt = 0
+    attempt.rows = attempt.dropped = attempt.corrupt = attempt.kept = 0
 
 
 @contextmanager

@@ -10,7 +10,7 @@ this twice is the bound.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
 from typing import Any, TypeAlias
@@ -49,15 +49,19 @@ class Layout:
         self._by_log = by_log
 
     def files(
-        self, rows: Iterable[pa.Table], most: int | None = SORTED_BYTES
+        self,
+        rows: Iterable[pa.Table],
+        most: int | None = SORTED_BYTES,
+        keep: Callable[[pa.Table], pa.Table] | None = None,
     ) -> Generator[tuple[Key, Iterator[pa.Table]], None, None]:
         """Yield each file: its partition, and its row groups, which must be read before the next file is requested.
 
         ``rows``: in the table's schema, and in order of offset. ``most``: bytes of a sorted file; None is no bound.
+        ``keep``: chooses rows once all have been read; then all are spilled first.
         """
         groups = (group for group in rows if group.num_rows)
         with closing(Spill[Key]()) as spill:
-            if self.is_sorted:
+            if self.is_sorted or keep is not None:
                 for group in groups:
                     for key, part in self.parts(group):
                         spill.add(key, part)
@@ -65,10 +69,11 @@ class Layout:
                 streamed_key = self.parts(first)[0][0]
                 yield streamed_key, grouped(self._streamed(chain([first], groups), streamed_key, spill))
             for key in spill.keys():
+                waiting = spill.rows(key) if keep is None else map(keep, spill.rows(key))
                 if not self.is_sorted:
-                    yield key, grouped(spill.rows(key))
+                    yield key, grouped(waiting)
                     continue
-                for file in grouped(spill.rows(key), most):
+                for file in grouped(waiting, most):
                     yield key, sliced(self.sorted(file))
 
     def _streamed(self, groups: Iterable[pa.Table], streamed_key: Key, spill: Spill[Key]) -> Iterator[pa.Table]:

@@ -16,7 +16,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform, Transform, parse_transform
-from pyiceberg.types import NestedField
+from pyiceberg.types import DoubleType, FloatType, NestedField
 
 from ..state.errors import InvalidRequest
 from .columns import Columns
@@ -89,6 +89,20 @@ class TableShape:
 UNPARTITIONED = TableShape()
 
 
+def key_columns(schema: Schema, columns: Columns, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns of an upsert's key. ``key`` is the record's key; another name is a column, or a field of the
+    value. Raises InvalidRequest that names a column which cannot be a key.
+    """
+    keys = []
+    for name in names:
+        within = f"value.{name}" if columns.prefix is None else name
+        source = _source(schema, columns, columns.column("key") if name == "key" else name, within)
+        if isinstance(source.field_type, (FloatType, DoubleType)):
+            raise InvalidRequest("a number that is not exact cannot be a key", column=name, type=str(source.field_type))
+        keys.append(str(schema.find_column_name(source.field_id)))
+    return tuple(keys)
+
+
 def _divide(transaction: Transaction, schema: Schema, spec: PartitionSpec) -> None:
     current = transaction.table_metadata.spec()
     wanted = {(field.source_id, str(field.transform)) for field in spec.fields}
@@ -140,9 +154,9 @@ def _no_term(term: str) -> InvalidRequest:
     return InvalidRequest("a table is divided by other terms", partition_by=term, terms=kinds)
 
 
-def _source(schema: Schema, columns: Columns, name: str) -> NestedField:
-    """Return the column of this name, or the column with this part of a record."""
-    for each in (name, columns.column(name)):
+def _source(schema: Schema, columns: Columns, name: str, *others: str) -> NestedField:
+    """Return the column of this name, the column with this part of a record, or the first of ``others`` that exists."""
+    for each in (name, columns.column(name), *others):
         try:
             field = schema.find_field(each)
             schema.accessor_for_field(field.field_id)
@@ -150,7 +164,7 @@ def _source(schema: Schema, columns: Columns, name: str) -> NestedField:
             continue
         if field.field_type.is_primitive:
             return field
-    raise InvalidRequest("the table has no such column to divide or to sort by", column=name)
+    raise InvalidRequest("the table has no such column with one value a row", column=name)
 
 
 def _name(schema: Schema, source: NestedField, transform: Transform) -> str:  # type: ignore[type-arg]

@@ -58,6 +58,7 @@ class TableWorld:
         registry: RegistryAccess | None = None,
         grows: tuple[str, ...] = (),
         shape: TableShape = BY_DAY,
+        upsert: tuple[str, ...] = (),
     ) -> None:
         """``properties`` are those of another catalog; None means a SQLite catalog in ``folder``."""
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
@@ -70,7 +71,7 @@ class TableWorld:
             "warehouse": f"file://{folder}/warehouse",
         }
         (folder / "warehouse").mkdir(parents=True)
-        facts = TableFacts("t", TOPIC_ID, isolation, (columns,), keep, grows)
+        facts = TableFacts("t", TOPIC_ID, isolation, (columns,), keep, grows, upsert)
         with self.catalog() as catalog:
             catalog.create(NAME, facts, shape)
 
