@@ -17,7 +17,7 @@ from .flags import declare, view_source
 from .lake import NEEDED, by_spark, catalog_of
 from .parameter_types import DURATION, TopicArgument
 from .reading import isolation_option, note_skipped
-from .table_flags import pace_options, shape_options, upsert_options
+from .table_flags import choice_options, pace_options, shape_options, upsert_options
 from .table_look import show, show_made, show_one
 from .table_repair import repair
 from .typed_flags import TypedFlags, enveloped, latest_schema, schema_text, typed_options
@@ -54,6 +54,7 @@ command.add_command(show_one)
 @click.option("--metadata-prefix", default="kafka_", show_default=True, help="Of the other columns, with --flatten.")
 @shape_options()
 @upsert_options()
+@choice_options()
 def create(
     context: Context,
     topic: TopicArgument,
@@ -67,6 +68,8 @@ def create(
     shape: TableShape,
     upsert: tuple[str, ...],
     envelope: str | None,
+    dead_letter: str | None,
+    route: tuple[str | None, str | None],
     execute: bool,
 ) -> None:
     """Create an empty table that follows a topic. Rows come by `tierstate table follow`.
@@ -76,26 +79,35 @@ def create(
     keeps rows whose records the log deletes.
     """
     with catalog_of(context, new=True) as catalog, context.connected(only_kafka=True) as connection:
+        from ..lake.columns import Only
         from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts, iceberg_schema
-        from ..lake.table_shape import key_columns
+        from ..lake.table_shape import TableShape, key_columns
         from ..log.record_columns import record_schema
 
         described = connection.control.topic(topic.topic)
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
         prefix = metadata_prefix if flatten else None
         latest = latest_schema(context.settings)
-        made = typed.columns(names, described.name, latest, prefix=prefix, envelope=envelope)
+        if upsert and route[0]:
+            raise InvalidRequest("--upsert or --route-by, not both: a record that deletes has no field")
+        only = Only(False if dead_letter else None, *route) if dead_letter or route[0] else None
+        made = typed.columns(names, described.name, latest, prefix=prefix, envelope=envelope, only=only)
         keys = key_columns(iceberg_schema(made.schema()), made, upsert)
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
         facts = TableFacts(
             described.name, described.topic_id, Isolation(isolation), (made,), keep or bool(keys), grows, keys
         )
         full_name = name or default_name(described.name)
+        tables = [(full_name, facts, shape)]
+        if dead_letter:
+            corrupt = replace(made, prefix=None, only=Only(corrupt=True))
+            tables.insert(0, (dead_letter, replace(facts, versions=(corrupt,), upsert=()), TableShape()))
+        for new_table in tables:
+            require_new(catalog, *new_table)
         if execute:
-            show_made(context, catalog.create(full_name, facts, shape))
+            show_made(context, [catalog.create(*new_table) for new_table in tables])
             return
-        require_new(catalog, full_name, facts, shape)
         rows = [("table", full_name), ("topic", facts.topic), ("keep", facts.keep), ("upsert", ", ".join(keys))]
         rows += facts.columns.said().items()
         context.output.table(("what", "value"), rows, {**dict(rows), "executed": False})
@@ -194,10 +206,10 @@ def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None
     for name in texts.keys() - forms.keys():
         raise InvalidRequest("bytes cannot become typed: create another table", table=table.name, column=name)
     if texts:
-        wanted = {name: replace(forms[name], schema=schema_text(text)) for name, text in texts.items()}
-        if table.facts.columns.envelope and "value" in wanted:
-            wanted["value"] = enveloped(wanted["value"])
-        return wanted
+        forms = {name: replace(forms[name], schema=schema_text(text)) for name, text in texts.items()}
+        if table.facts.columns.envelope and "value" in forms:
+            forms["value"] = enveloped(forms["value"])
+        return forms
     if not table.facts.grows:
         raise InvalidRequest("nothing says what is wanted: --value-schema or --key-schema", table=table.name)
     return {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}

@@ -60,6 +60,30 @@ def upsert_options() -> Decorator:
     return decorated
 
 
+def choice_options() -> Decorator:
+    """Add ``--dead-letter`` and ``--route-by``, and pass them to the command function; the second as ``route``, a field
+    and a value, or two times None.
+    """
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def called(*args: Any, route_by: str | None, **kwargs: Any) -> Any:
+            field, equals, value = (route_by or "").partition("=")
+            if route_by and not (field and equals):
+                raise InvalidRequest("--route-by has a field and its value: type=order", got=route_by)
+            return function(*args, route=(field, value) if route_by else (None, None), **kwargs)
+
+        route = click.option(
+            "--route-by", metavar="FIELD=VALUE", help="Only records whose field has this value are rows."
+        )
+        dead = click.option(
+            "--dead-letter", metavar="TABLE", help="What does not parse is a row of this table instead; it is made too."
+        )
+        return route(dead(called))
+
+    return decorated
+
+
 def pace_options() -> Decorator:
     """Add flags that set ``[table]``: how often a follower commits, and how much."""
 

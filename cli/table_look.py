@@ -53,9 +53,9 @@ def show(context: Context) -> None:
     _show(context, (*OF_TABLE, *OF_LOG), rows)
 
 
-def show_made(context: Context, table: LakeTable) -> None:
-    """Show a table that was just created, without a comparison with its log."""
-    _show(context, OF_TABLE, [_of_table(table)])
+def show_made(context: Context, tables: Sequence[LakeTable]) -> None:
+    """Show tables that were just created, without a comparison with their log."""
+    _show(context, OF_TABLE, [_of_table(table) for table in tables])
 
 
 def ends_of(place: TablePlace) -> list[dict[str, int]]:
@@ -128,7 +128,7 @@ def show_one(context: Context, name: str | None, catalog: bool) -> None:
         if name is None:
             raise InvalidRequest("a table is needed, as kafka.orders, or --catalog")
         with catalog_of(context) as opened:
-            show_made(context, opened.table(name))
+            show_made(context, [opened.table(name)])
         return
     with imported_lake():
         from ..lake.engines import engines

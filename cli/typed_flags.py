@@ -14,7 +14,7 @@ from ..state.errors import InvalidRequest
 from .flags import Decorator
 
 if TYPE_CHECKING:
-    from ..lake.columns import Columns, Headers
+    from ..lake.columns import Columns, Headers, Only
     from ..runtime.settings import Settings
     from ..values.form import Form
 
@@ -75,6 +75,7 @@ class TypedFlags:
         old_columns: Columns | None = None,
         prefix: str | None = None,
         envelope: str | None = None,
+        only: Only | None = None,
     ) -> Columns:
         """Return the columns; flat if there is a ``prefix``. Raises InvalidRequest for an invalid schema or flag, and
         errors of ``latest``.
@@ -87,7 +88,7 @@ class TypedFlags:
         value = self.value.form(topic, latest, None if old_columns is None else old_columns.value)
         if envelope and value is not None:
             value = enveloped(value)
-        columns = Columns(tuple(names), key, value, self.headers, prefix, envelope)
+        columns = Columns(tuple(names), key, value, self.headers, prefix, envelope, only)
         columns.schema()
         return columns
 

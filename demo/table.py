@@ -1,4 +1,4 @@
-"""The year as an Iceberg table with a column of each field: made from the object store, proven, and asked by DuckDB."""
+"""The year as an Iceberg table with a column of each field: made from the object store, proven, and read by DuckDB."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ So no byte of a record is lost: it is in its column or in `_corrupt`. If a table
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -39,10 +39,42 @@ LAST_US = 253_402_300_800_000_000 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Only:
+    """Which records are rows. ``corrupt``: whether they do not parse; None means either. ``field``, ``value``: a field
+    of the values, and its value as text.
+    """
+
+    corrupt: bool | None = None
+    field: str | None = None
+    value: str | None = None
+
+    def of(self, value: pa.Array, corrupt: pa.Array) -> pa.Array:
+        """Return whether each record is a row, by its typed value and its `_corrupt`. Raises InvalidRequest if there is
+        no such field, or if it has no text.
+        """
+        chosen = pa.repeat(True, len(value)) if self.corrupt is None else corrupt.is_valid()
+        if self.corrupt is False:
+            chosen = pc.invert(chosen)
+        if self.field is None:
+            return chosen
+        column = value
+        for name in self.field.split("."):
+            if not pa.types.is_struct(column.type) or name not in column.type.names:
+                raise InvalidRequest("the values have no such field to route by", field=self.field)
+            column = column.flatten()[column.type.get_field_index(name)]
+        try:
+            text = column.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidRequest("this field cannot be routed by", field=self.field, type=str(column.type)) from error
+        return pc.and_(chosen, pc.fill_null(pc.equal(text, self.value), False))
+
+
+@dataclass(frozen=True, slots=True)
 class Columns:
     """``names``: of `record_columns.record_schema`, in its order. ``key``, ``value``: their forms; None means bytes.
     ``prefix``: of the record's columns if the fields of the value are columns too; None if the value is one column.
-    ``envelope``: of the values; None means that a value is the row itself. See `envelope`.
+    ``envelope``: of the values; None means that a value is the row itself. See `envelope`. ``only``: which records are
+    rows; None means all.
     """
 
     names: tuple[str, ...]
@@ -51,6 +83,7 @@ class Columns:
     headers: Headers = "list"
     prefix: str | None = None
     envelope: str | None = None
+    only: Only | None = None
 
     @property
     def forms(self) -> dict[str, Form]:
@@ -83,6 +116,10 @@ class Columns:
             kinds["headers"] = HEADER_MAP
         if self.forms:
             kinds[CORRUPT] = CORRUPT_TYPE
+        if self.only is not None:
+            if self.value is None:
+                raise InvalidRequest("only typed values can be chosen by what they are: --value-format")
+            self.only.of(pa.array([], kinds["value"]), pa.array([], CORRUPT_TYPE))
         return pa.schema(list(kinds.items()) if self.prefix is None else self._flat(kinds))
 
     def _flat(self, kinds: dict[str, pa.DataType]) -> list[pa.Field]:
@@ -121,18 +158,22 @@ class Columns:
         forms = {name: f"{form.format} {form.schema}".strip() for name, form in self.forms.items()}
         flat = {} if self.prefix is None else {"metadata_prefix": self.prefix}
         flat |= {} if self.envelope is None else {"envelope": self.envelope}
+        flat |= {} if self.only is None else {"only": str(self.only)}
         return {"columns": ",".join(self.names), **forms, "headers": self.headers, **flat}
 
     def as_json(self) -> dict[str, Any]:
         forms = {name: form.as_json() for name, form in self.forms.items()}
-        flat = {} if self.prefix is None else {"prefix": self.prefix}
+        flat: dict[str, Any] = {} if self.prefix is None else {"prefix": self.prefix}
         flat |= {} if self.envelope is None else {"envelope": self.envelope}
+        flat |= {} if self.only is None else {"only": asdict(self.only)}
         return {"names": list(self.names), "headers": self.headers, **forms, **flat}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Columns:
         forms: dict[str, Any] = {name: Form.of_json(document[name]) for name in ("key", "value") if name in document}
-        shape = {name: document[name] for name in ("prefix", "envelope") if name in document}
+        shape: dict[str, Any] = {name: document[name] for name in ("prefix", "envelope") if name in document}
+        if "only" in document:
+            shape["only"] = Only(**document["only"])
         return cls(tuple(document["names"]), **forms, headers=document["headers"], **shape)
 
 
@@ -157,7 +198,8 @@ class Rows:
         self._readers = {name: open_reader(form, registry, grows=name in grows) for name, form in columns.forms.items()}
 
     def of(self, records: pa.Table) -> pa.Table:
-        """Return one row for each record, in the same order. ``records``: as `log.decode` makes them, with headers.
+        """Return one row for each record that `Only` chooses, in the same order. ``records``: as `log.decode` makes
+        them, with headers.
 
         Raises Unavailable if the registry does not answer, and ColumnsGrown.
         """
@@ -184,9 +226,12 @@ class Rows:
             self.corrupt += len(records) - columns[CORRUPT].null_count
         if self._columns.headers == "map":
             columns["headers"] = header_map(records.column("headers").combine_chunks())
+        only = self._columns.only
+        chosen = None if only is None else only.of(columns["value"], columns[CORRUPT])
         if self._columns.prefix is not None:
             columns = self._columns.flattened(columns)
-        return pa.table([columns[name] for name in self.schema.names], schema=self.schema), deletes
+        rows = pa.table([columns[name] for name in self.schema.names], schema=self.schema)
+        return (rows, deletes) if chosen is None else (rows.filter(chosen), deletes.filter(chosen))
 
 
 def _read(reader: Reader, values: pa.Array) -> TypedColumn:

@@ -21,7 +21,7 @@ from ..log.record_digest import RecordDigest
 from ..runtime.units import counted
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset
-from .columns import Columns, Rows, aligned, beyond_years, first_difference, within_years
+from .columns import Columns, aligned, beyond_years, first_difference, within_years
 from .jobs import range_error
 from .log import Keep, TopicLog, no_lease
 from .table import LakeTable
@@ -154,7 +154,8 @@ def _check_partition(
             if newest is not None:
                 records = of_offsets(records, "offset", newest.offsets)
             checked.rows += rows.num_rows
-            if (problem_at := _difference(rows, table.column("offset"), made_by, records)) is not None:
+            expected = aligned(made_by.of(records), rows.select(made_by.schema.names).schema)
+            if (problem_at := _difference(rows, expected, table.column("offset"))) is not None:
                 findings.append(TableFinding(number, *problem_at))
                 alike = False
             if pc.any(beyond_years(records.column("timestamp"))).as_py():
@@ -188,9 +189,9 @@ def _windows(
             yield split.start, split.end, records
 
 
-def _difference(rows: pa.Table, offset: str, made_by: Rows, records: pa.Table) -> tuple[str, int | None] | None:
-    """Return the first difference of a window and its offset. Returns None if rows and records are equal."""
-    have, want = rows.column(offset).combine_chunks(), records.column("offset").combine_chunks()
+def _difference(rows: pa.Table, expected: pa.Table, offset: str) -> tuple[str, int | None] | None:
+    """Return the first difference of a window and its offset. Returns None if the rows are those of the log."""
+    have, want = rows.column(offset).combine_chunks(), expected.column(offset).combine_chunks()
     if not have.equals(want):
         if len(lacking := _not_in(want, have)):
             problem = counted(len(lacking), "record of the log is no row", "records of the log are no rows")
@@ -200,8 +201,7 @@ def _difference(rows: pa.Table, offset: str, made_by: Rows, records: pa.Table) -
         counts = pc.value_counts(have)
         twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
         return f"{counted(len(have) - len(want), 'row is', 'rows are')} there again", twice[0].as_py()
-    ours = rows.select(made_by.schema.names)
-    unlike = first_difference(ours, aligned(made_by.of(records), ours.schema))
+    unlike = first_difference(rows.select(expected.column_names), expected)
     return None if unlike is None else (f"the column {unlike[0]} is not the log's", want[unlike[1]].as_py())
 
 

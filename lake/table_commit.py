@@ -118,9 +118,9 @@ def rewrite_without(
     rows remain.
     """
     for number, (first, _) in partitions_of(table, file).items():
-        parts = (of_partition(table, each, number) for each in rows_of_file(table, file))
+        parts = (of_partition(table, group, number) for group in rows_of_file(table, file))
         names = partial(rewritten_file, attempt.id, number, first, "kept")
-        yield from put_rows(table, attempt, names, (rest(number, each) for each in parts), None)
+        yield from put_rows(table, attempt, names, (rest(number, part) for part in parts), None)
 
 
 def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Operation[None]:

@@ -76,9 +76,9 @@ def write_rows(
     before, schema = made_by.corrupt, table.schema
     groups = row_groups(map(within_years, batches), ROW_GROUP_BYTES)
     if newest is None:
-        rows = (aligned(made_by.of(each), schema) for each in groups)
+        rows = (aligned(made_by.of(group), schema) for group in groups)
     else:
-        rows = (newest.add(made_by, each) for each in groups)
+        rows = (newest.add(made_by, group) for group in groups)
     keep = None if newest is None else newest.of
     yield from put_rows(table, attempt, partial(table_file, attempt.id, task), rows, SORTED_BYTES, keep)
     attempt.corrupt += made_by.corrupt - before

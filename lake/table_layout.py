@@ -98,7 +98,7 @@ class Layout:
 
     def sorted(self, rows: pa.Table) -> pa.Table:
         """Return the rows in the table's sort order, and rows that are equal there in the order of the log."""
-        columns = [column_by_id(rows, each) for each in (*self._order, *self._by_log)]
+        columns = [column_by_id(rows, field_id) for field_id in (*self._order, *self._by_log)]
         names = [str(at) for at in range(len(columns))]
         order = pc.sort_indices(pa.table(columns, names=names), [(name, "ascending", "at_start") for name in names])
         return rows.take(order)
@@ -146,10 +146,10 @@ def _by_id(field: pa.Field, column: pa.ChunkedArray, field_id: int) -> pa.Array 
 def grouped(parts: Iterable[pa.Table], group_bytes: int | None = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
     """Yield the same rows in tables of one chunk, of about ``group_bytes`` bytes in memory. No table is empty."""
     waiting, size = [], 0
-    for each in parts:
-        if each.num_rows:
-            waiting.append(each)
-            size += each.nbytes
+    for part in parts:
+        if part.num_rows:
+            waiting.append(part)
+            size += part.nbytes
         if group_bytes is not None and size >= group_bytes:
             yield pa.concat_tables(waiting).combine_chunks()
             waiting, size = [], 0

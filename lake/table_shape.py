@@ -3,7 +3,7 @@
     day(timestamp)  hour  month  year    of a time          bucket(16, id)    of a hash
     id                                   of a value         truncate(4, id)   of a beginning
 
-Iceberg stores both. A change concerns new files; `tierstate table compact` divides older small files anew.
+Iceberg stores both. A change concerns new files; `tierstate table compact` divides older small files again.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def key_columns(schema: Schema, columns: Columns, names: tuple[str, ...]) -> tup
 
 def _divide(transaction: Transaction, schema: Schema, spec: PartitionSpec) -> None:
     current = transaction.table_metadata.spec()
-    wanted = {(field.source_id, str(field.transform)) for field in spec.fields}
-    kept = {(field.source_id, str(field.transform)) for field in current.fields} & wanted
+    terms = {(field.source_id, str(field.transform)) for field in spec.fields}
+    kept = {(field.source_id, str(field.transform)) for field in current.fields} & terms
     with transaction.update_spec() as update:
         for field in current.fields:
             if (field.source_id, str(field.transform)) not in kept:
@@ -156,9 +156,9 @@ def _no_term(term: str) -> InvalidRequest:
 
 def _source(schema: Schema, columns: Columns, name: str, *others: str) -> NestedField:
     """Return the column of this name, the column with this part of a record, or the first of ``others`` that exists."""
-    for each in (name, columns.column(name), *others):
+    for candidate in (name, columns.column(name), *others):
         try:
-            field = schema.find_field(each)
+            field = schema.find_field(candidate)
             schema.accessor_for_field(field.field_id)
         except ValueError:
             continue

@@ -37,7 +37,7 @@ from .table_place import OFFSETS, summary_of
 TARGET_BYTES = 128 * 2**20
 """The size of a compacted file, at most. Files of at least half this size are left as they are."""
 IN_MEMORY_BYTES = 32 * 2**20
-"""The same for files whose rows are divided or sorted anew, which are compared in memory: three times, uncompressed."""
+"""The same for files whose rows are divided or sorted again: memory holds them three times, uncompressed."""
 EARLIER = ""
 """The table partition of files of an earlier spec, in which they are all joined."""
 COMMIT_BINS = 8

@@ -97,15 +97,15 @@ class Newest:
 def keys_of(table: LakeTable, rows: pa.Table) -> pa.Table:
     """Return the key columns of rows, named by their number."""
     ids = [table.iceberg.schema().find_field(name).field_id for name in table.facts.upsert]
-    return pa.table([column_by_id(rows, each) for each in ids], names=[f"k{at}" for at in range(len(ids))])
+    return pa.table([column_by_id(rows, field_id) for field_id in ids], names=[f"k{at}" for at in range(len(ids))])
 
 
 def _keyed(keys: pa.Table) -> pa.Array:
     """Return whether each row has all parts of its key."""
     valid = [column.combine_chunks().is_valid() for column in keys.columns]
     keyed = valid[0]
-    for each in valid[1:]:
-        keyed = pc.and_(keyed, each)
+    for part in valid[1:]:
+        keyed = pc.and_(keyed, part)
     return keyed
 
 
