@@ -292,3 +292,28 @@ def test_the_check_finds_a_row_that_is_not_the_newest_and_one_that_is_missing(go
     (finding,) = check_table(world.table(), world.log(), window_bytes=10**6).findings
     assert finding.problem == "1 record of the log is no row"
     assert finding.offset == rows[3]
+
+
+def test_the_check_finds_a_row_below_the_log_start_whose_key_has_a_newer_record(
+    golden_log: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [(b"%d" % at, b"1") for at in range(100)] + [(b"3", b"2")] * 140
+    world = world_of(golden_log, tmp_path, records, BYTES, upsert=("key",))
+    produce(world, 100)
+    world.follow()
+    delete_below(world, 60)
+    monkeypatch.setattr("tierstate.lake.table_upsert._replaced", lambda *_: iter(()))
+    produce(world, COUNT)
+    world.follow()
+    problems = [each.problem for each in check_table(world.table(), world.log()).findings]
+    assert "1 row is of a key with a newer record" in problems
+
+
+def test_more_keys_than_a_filter_names_are_found_by_their_bounds(golden_log: Make, tmp_path: Path) -> None:
+    records = [(b"%03d" % (at % 230), b"%d" % at) for at in range(460)]
+    world = world_of(golden_log, tmp_path, records, BYTES, upsert=("key",), limits=TableLimits())
+    produce(world, 230)
+    world.follow()
+    produce(world, 460)
+    world.follow()
+    assert require_log(world) == list(range(230, 460))
