@@ -82,7 +82,7 @@ def create(
         from ..lake.columns import Only
         from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts, iceberg_schema
-        from ..lake.table_shape import TableShape, key_columns
+        from ..lake.table_shape import TableShape, key_columns, shape_text
         from ..log.record_columns import record_schema
 
         described = connection.control.topic(topic.topic)
@@ -93,7 +93,8 @@ def create(
             raise InvalidRequest("--upsert or --route-by, not both: a record that deletes has no field")
         only = Only(False if dead_letter else None, *route) if dead_letter or route[0] else None
         made = typed.columns(names, described.name, latest, prefix=prefix, envelope=envelope, only=only)
-        keys = key_columns(iceberg_schema(made.schema()), made, upsert)
+        schema = iceberg_schema(made.schema())
+        keys = key_columns(schema, made, upsert)
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
         facts = TableFacts(
             described.name, described.topic_id, Isolation(isolation), (made,), keep or bool(keys), grows, keys
@@ -109,7 +110,7 @@ def create(
             show_made(context, [catalog.create(*new_table) for new_table in tables])
             return
         rows = [("table", full_name), ("topic", facts.topic), ("keep", facts.keep), ("upsert", ", ".join(keys))]
-        rows += facts.columns.said().items()
+        rows += (facts.columns.said() | shape_text(shape.spec(schema, made), shape.order(schema, made), schema)).items()
         context.output.table(("what", "value"), rows, {**dict(rows), "executed": False})
         context.output.note("nothing was made: this is --dry-run")
 
