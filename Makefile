@@ -95,7 +95,7 @@ wheel: $(STAMP)  ## build dist/tierstate-*.whl from a copy of the checkout
 containers: java $(STAMP)  ## build the image, start compose.yaml, kill each container, read again; needs a container engine, or root and docker.io
 	@$(BIN)/python -m pytest -q -m containers tests/containers
 
-check: $(STAMP)  ## format, lint, types, floors
+check: $(STAMP)  ## format, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy

@@ -17,9 +17,9 @@ R = TypeVar("R")
 class Look:
     """The reads for one answer, by one thread. After a read found that no broker answers, later reads ask no broker."""
 
-    def __init__(self, reader: LogReader, alone: bool, fell_dark: Callable[[BaseException], bool]) -> None:
-        """``alone``: no broker is asked. ``fell_dark`` returns whether an error means that no broker answers."""
-        self._reader, self._fell_dark = reader, fell_dark
+    def __init__(self, reader: LogReader, alone: bool, is_outage: Callable[[BaseException], bool]) -> None:
+        """``alone``: no broker is asked. ``is_outage`` returns whether an error means that no broker answers."""
+        self._reader, self._is_outage = reader, is_outage
         self.view_age_s: float | None = None
         """Age in seconds of the oldest view that was read without a broker; None if no view was."""
         self.alone = alone
@@ -60,7 +60,7 @@ class Look:
             try:
                 return ask()
             except Unavailable as error:
-                if not self._fell_dark(error):
+                if not self._is_outage(error):
                     raise
                 self.alone = True
         return alone()

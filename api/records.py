@@ -31,7 +31,7 @@ from .answer_memory import Held
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, coding_of, header, negotiate
 from .parameters import A_TIME, LONGEST_TIME, WHOLE, check_parameters, time_of
-from .service import FetchService, caller_of, unless_gone
+from .service import FetchService, caller_of, run_until_left
 from .topics import Asked, PartitionNumber, TopicName, known
 
 router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(check_parameters)])
@@ -145,7 +145,7 @@ async def _respond(
     service.charge(caller.principal, 0)
     held = service.memory.hold()
     try:
-        answer = await unless_gone(request, _answer(service, call, caller, held, scan))
+        answer = await run_until_left(request, _answer(service, call, caller, held, scan))
     except BaseException:
         held.release()
         raise
@@ -278,7 +278,7 @@ async def _fetch(
 
     def fetch(tier: Tier) -> Taken:
         piece = service.reader.fetch(*place, position, max_bytes=max_bytes, isolation=call.isolation, tier=tier)
-        service.saw(*place, piece.bounds)
+        service.remember(*place, piece.bounds)
         return take(piece)
 
     local, remote = service.pools.local, service.pools.remote

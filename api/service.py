@@ -43,16 +43,15 @@ from .rights import CallerRights, GroupStandings
 R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 METADATA_CALLS = 8
+"""The most concurrent calls of each pool that reads no records."""
 SILENT_S = 5.0
-"""Seconds without requests to brokers for data that a view has, after no broker answered. Each request would wait."""
+"""Seconds after an outage was noticed in which data that a view has is read without brokers: requests would wait."""
 TIERED_AGE_S = 2.0
 """Seconds that the list of tiered topics is cached."""
 PRINCIPALS = 10_000
 """The most quotas in memory. The least recently used quota is evicted."""
 PARTITIONS = 100_000
-"""Partitions whose local start is remembered."""
-
-
+"""The most partitions whose local start is cached."""
 LOOK_EVERY_S = 0.1
 """Seconds between two requests for an end, and so the most that a long poll delays a record."""
 
@@ -61,9 +60,9 @@ Place = tuple[str, int, Isolation]
 
 @dataclass(eq=False, slots=True)
 class _Watch:
-    """The wait for one place. ``grown`` is set and replaced at every request, so a waiter sees each result once."""
+    """The wait for one place. ``next_look`` is set and replaced by every look, so a waiter sees each result once."""
 
-    grown: asyncio.Event = field(default_factory=asyncio.Event)
+    next_look: asyncio.Event = field(default_factory=asyncio.Event)
     end: Offset = field(default=Offset(-1))
     failure: Exception | None = None
     waiters: int = 0
@@ -82,7 +81,7 @@ class LongPolls:
         """End all waits: a stopping gateway answers at once. Call it on the event loop."""
         self._closed = True
         for watch in self._watches.values():
-            watch.grown.set()
+            watch.next_look.set()
 
     async def wait_beyond(self, place: Place, offset: int, seconds: float) -> None:
         """Wait until the end of the log is above ``offset``, at most ``seconds``. Raises an error of ``end_of``."""
@@ -95,7 +94,7 @@ class LongPolls:
         try:
             async with asyncio.timeout(seconds):
                 while watch.end <= offset and not self._closed:
-                    await watch.grown.wait()
+                    await watch.next_look.wait()
                     if watch.failure is not None:
                         raise watch.failure
         except TimeoutError:
@@ -113,8 +112,8 @@ class LongPolls:
                 watch.end = await self._end_of(place)
             except Exception as error:  # each waiting call raises it
                 watch.failure = error
-            watch.grown.set()
-            watch.grown = asyncio.Event()
+            watch.next_look.set()
+            watch.next_look = asyncio.Event()
             if watch.failure is not None:
                 # the next call begins its own watch
                 if self._watches.get(place) is watch:
@@ -138,8 +137,7 @@ class Pools:
         self.groups = Pool("gateway-groups", METADATA_CALLS)
 
     def close(self) -> None:
-        alone = (self.rights, self.times, self.plans, self.agents, self.groups, self.decoding)
-        for pool in (self.local, self.remote, self.metadata, *alone):
+        for pool in vars(self).values():
             pool.close()
 
 
@@ -150,8 +148,8 @@ class ClientLeft(BaseException):
 class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, in addition to Kafka's own internal topics.
 
-    ``asking`` asks the brokers about callers; None: they know no users. ``plans`` None: no plans are made. ``groups``
-    asks the brokers about consumer groups; None: no group is known. ``values`` decodes values by a schema registry.
+    ``callers`` requests callers' rights from the brokers; None: they know no users. ``plans`` None: no plans are made.
+    ``groups`` requests consumer groups; None: no group is known. ``values`` decodes values by a schema registry.
     """
 
     def __init__(
@@ -160,7 +158,7 @@ class FetchService:
         settings: Gateway,
         clock: Clock,
         hidden: Iterable[str] = (),
-        asking: Callers | None = None,
+        callers: Callers | None = None,
         plans: Plans | None = None,
         groups: Callers | None = None,
         values: RegisteredValues | None = None,
@@ -171,11 +169,11 @@ class FetchService:
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
         auth = settings.auth
-        self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
+        self.rights = CallerRights(callers, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
         self._hidden = frozenset(hidden)
-        self._silent_until = self._dark_until = float("-inf")
+        self._silent_until = self._outage_until = float("-inf")
         self._patterns = [re.compile(pattern) for pattern in settings.topics]
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
@@ -206,22 +204,22 @@ class FetchService:
 
     def look(self) -> Look:
         """Return the `Look` for one answer."""
-        return Look(self.reader, self.is_dark, self.fell_dark)
+        return Look(self.reader, self.in_outage, self.is_outage)
 
     @property
-    def is_dark(self) -> bool:
-        """Return whether no broker answered in the last `SILENT_S`."""
-        return self.clock.monotonic() < self._dark_until
+    def in_outage(self) -> bool:
+        """Return whether an outage of the brokers was noticed in the last `SILENT_S`."""
+        return self.clock.monotonic() < self._outage_until
 
-    def fell_dark(self, error: BaseException) -> bool:
-        """Return whether the error means that no broker answers. If so, `is_dark` is true for the next `SILENT_S`."""
+    def is_outage(self, error: BaseException) -> bool:
+        """Return whether the error means that no broker answers. If so, `in_outage` is true for the next `SILENT_S`."""
         if not isinstance(error, BrokerUnavailable | TimedOut) or isinstance(error, LeaderMoved):
             return False
-        self._dark_until = self.clock.monotonic() + SILENT_S
+        self._outage_until = self.clock.monotonic() + SILENT_S
         return True
 
     def restricted(self, caller: Caller) -> str | None:
-        """Return the user if not all names of groups and users may be shown to the caller, or None if all may be."""
+        """Return the caller's user if it may not see all names of groups and users. Returns None if it may see all."""
         return caller.principal if self.settings.auth.rights == "kafka" and caller is not ANYBODY else None
 
     async def topics(self, caller: Caller) -> list[str]:
@@ -242,11 +240,11 @@ class FetchService:
         if now - at < TIERED_AGE_S and topic in tiered:
             return True
         failure: Unavailable = BrokerUnavailable("no broker answers")
-        if not self.is_dark:
+        if not self.in_outage:
             try:
                 return await self.pools.metadata.run(look)
             except Unavailable as error:
-                self.fell_dark(error)
+                self.is_outage(error)
                 failure = error
         if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
             return True  # in the last list, or in the view
@@ -288,10 +286,10 @@ class FetchService:
         if start is not None:
             return start
         bounds = await self.pools.metadata.run(lambda: self.reader.bounds(topic, partition))
-        self.saw(topic, partition, bounds)
+        self.remember(topic, partition, bounds)
         return bounds.local_start
 
-    def saw(self, topic: str, partition: int, bounds: LogicalBounds) -> None:
+    def remember(self, topic: str, partition: int, bounds: LogicalBounds) -> None:
         """Remember the bounds of an answer."""
         with self._lock:
             self._local_starts[topic, partition] = bounds.local_start
@@ -331,18 +329,18 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, R]) -> R:
+async def run_until_left(request: Request, work: Coroutine[Any, Any, R]) -> R:
     """Return the result of ``work``. If the client disconnects first, cancel ``work`` and raise ClientLeft."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnect(request))
+    left = asyncio.ensure_future(_disconnect(request))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientLeft
         return task.result()
     finally:
         task.cancel()
-        gone.cancel()
+        left.cancel()
 
 
 async def _disconnect(request: Request) -> None:

@@ -39,7 +39,17 @@ the cores, and the data is in the page cache. The machine has {machine}.
 """
 COLUMNS = 3
 """So many peers have a column each."""
-ASPECTS = ("CPU", "check", "p99", "peak memory above idle")
+ASPECTS = (
+    "CPU",
+    "check",
+    "p99",
+    "peak memory above idle",
+    "4 at a time",
+    "64 clients",
+    "two behind nginx",
+    "peak memory",
+    "of it the plan",
+)
 FOLDER = Path(__file__).resolve().parent
 DOCS = FOLDER.parent / "docs"
 
@@ -104,27 +114,33 @@ def _machine() -> str:
 
 def _table(rows: Sequence[Row]) -> str:
     """Return a table in Markdown: a line for each thing measured, a column for each peer; many peers share one.
+    The head has the unit if all lines have the same.
 
     An aspect of the line before, as ``copy to S3, CPU`` of ``copy to S3``, is in the same cells.
     """
     peers = list(dict.fromkeys(row.peer_is for row in rows if row.peer))
-    heads = ["measured", "tierstate", *(peers if len(peers) <= COLUMNS else ["peer (ratio, limit)"])]
+    units = {row.unit.replace(", less is better", "") for row in rows if row.what.rpartition(", ")[2] not in ASPECTS}
+    common = units.pop() if len(units) == 1 else ""
+    ours_in = f"tierstate, {common}" if common else "tierstate"
+    heads = ["measured", ours_in, *(peers if len(peers) <= COLUMNS else ["peer (ratio, limit)"])]
     measured: dict[tuple[str, str, float], list[Row]] = {}
     for row in rows:
         measured.setdefault((row.what, row.unit.replace(", less is better", ""), row.ours), []).append(row)
     lines: list[list[str]] = []
     for (what, unit, ours), compared in measured.items():
         absolute = " ".join(_limit(row.goal) for row in compared if row.goal and not _of_ratio(row))
-        figure = f"{_figure(ours)} {unit}{absolute and f' ({absolute})'}"
+        figure = f"{_figure(ours)}{'' if unit == common else f' {unit}'}{absolute and f' ({absolute})'}"
         figures = {row.peer_is: _peer(row) for row in compared if row.peer}
         if len(peers) <= COLUMNS:
             cells = [figures.get(peer, "") for peer in peers]
         else:
             cells = ["; ".join(f"{peer}: {ratio}" for peer, ratio in figures.items())]
         base, _, aspect = what.rpartition(", ")
+        more = [f"{aspect} {figure}", *cells]
         if lines and base == lines[-1][0] and aspect in ASPECTS:
-            more = [f"{aspect} {figure}", *cells]
             lines[-1][1:] = ["; ".join(filter(None, pair)) for pair in zip(lines[-1][1:], more, strict=True)]
+        elif aspect == "CPU":
+            lines.append([base, *more])
         else:
             lines.append([what, figure, *cells])
     return "\n".join("| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *lines))

@@ -1,9 +1,8 @@
 """Export a copied topic as Parquet: `tierstate export` with two processes, and Spark's Kafka source with the same rows.
 
-4 partitions, segments of 8 MiB; `check` is a run with ``--check``. The peer is Spark 4.3, `local[2]`, in a warm
-session, with the same zstd level. A partition of the first load has 5,000 different values. "Encoding from memory
-alone" is the lower bound: one process encodes the decoded batches. Typed values are JSON orders as a struct. Medians of
-three runs.
+4 partitions, segments of 8 MiB; `check` is a run with ``--check``. The peer is Spark 4.3, `local[2]`, warm, with the
+same zstd level. A partition of the first load has 5,000 different values. "Encoding from memory alone" is the lower
+bound: one process encodes decoded batches. Typed values are JSON orders as a struct. Medians of three runs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Answers of the HTTP gateway, each call once, compared with other ways to the same records.
 
-No two calls are equal. A call asks for 4 MiB as stored, as tierstate's own client does. The remote tier is a directory;
-its bytes are in the chunk caches of the gateway and of `tierstate.connect`, which decodes the same offsets in one
-process. nginx has the answers in files. Behind nginx are 64 clients with TLS, and `deploy/nginx.conf`. The clients are
-one process. They and nginx share both cores with the gateways.
+No two calls are equal. A call asks for 4 MiB as stored. The bytes are in the chunk caches of the gateway and of
+`tierstate.connect`, which decodes the same offsets in one process. nginx has the answers in files; behind nginx are 64
+clients with TLS, and `deploy/nginx.conf`. Clients are one process. They and nginx share both cores with the gateways.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ PLACES, CLIENTS, SECONDS = 16, 64, 2.0
 FORMS = {
     "batches": (BATCHES, "nginx, from files", "≥ 0.5x"),
     "Arrow": (ARROW, "tierstate.connect", "≥ 0.8x"),
-    "ndjson": (NDJSON, "tierstate.connect and orjson.dumps of each record", "≥ 0.5x"),
+    "ndjson": (NDJSON, "tierstate.connect, orjson.dumps", "≥ 0.5x"),
 }
 SETTINGS = EAGER + '[gateway]\ntrusted_proxies = ["127.0.0.1"]\n'
 FILES = """
@@ -133,7 +132,7 @@ class Servers:
         return [
             Row(name, one, unit, other, peer, goal),
             Row(f"{name}, {CLIENTS} clients", many, unit, one, "one client", "≥ 0.9x"),
-            Row(f"{name}, two behind nginx", behind_both, unit, behind_one, "one gateway behind nginx", "≥ 1.6x"),
+            Row(f"{name}, two behind nginx", behind_both, unit, behind_one, "one behind nginx", "≥ 1.6x"),
         ]
 
 

@@ -1,4 +1,4 @@
-"""The positions of groups of every kind on a topic. No group may lose records that it has not read yet.
+"""Reads the positions of groups of every kind on a topic: no group may lose records that it has not read yet.
 
 Each broker lists the groups that it coordinates, and is then asked for their members and offsets. librdkafka is not
 used: while brokers restart, its requests to coordinators use freed memory and crash the process (its issue 4605).
@@ -34,8 +34,8 @@ Excluded = Callable[[str], bool]
 """Returns whether the group with this name is ignored."""
 
 
-def nobody(group: str) -> bool:
-    """The exclusion that excludes no group."""
+def exclude_none(group: str) -> bool:
+    """Return False for every group."""
     return False
 
 
@@ -63,14 +63,9 @@ class TopicGroups:
     positions: tuple[GroupPosition, ...]
     problems: tuple[GroupProblem, ...] = ()
 
-    def why_incomplete(self, excluded: Excluded = nobody) -> str | None:
+    def why_incomplete(self, excluded: Excluded = exclude_none) -> str | None:
         """Return why groups that are not excluded may be missing. Returns None if none can be missing."""
-        return "; ".join(one.why for one in self.problems if one.group is None or not excluded(one.group)) or None
-
-    def holding(self, partition: int, excluded: Excluded = nobody) -> GroupPosition | None:
-        """Return the lowest position on this partition, or None if there is none. A missing commit counts as lowest."""
-        positions = [one for one in self.positions if one.partition == partition and not excluded(one.group)]
-        return min(positions, key=lambda one: (-1 if one.committed is None else one.committed, one.group), default=None)
+        return "; ".join(each.why for each in self.problems if each.group is None or not excluded(each.group)) or None
 
 
 Ask = Callable[[Any], Any]
@@ -80,7 +75,7 @@ Connect = Callable[[Sequence[Address] | None], tuple[RawConnection, float]]
 """Connects to the first address (None: of all known ones) that answers. Returns the connection and its deadline."""
 AT_ONCE = 200
 """The most groups in one request."""
-COMMIT_OFFSETS = ("classic", "consumer", "streams")
+COMMITTING_KINDS = ("classic", "consumer", "streams")
 """Kinds of groups that commit offsets."""
 MOST_GROUPS = 5000
 """The most groups of one broker whose offsets are requested for a caller."""
@@ -95,20 +90,20 @@ Offsets = Iterator[tuple[str, GroupPosition] | tuple[str | None, GroupProblem]]
 
 @dataclass(slots=True)
 class _Listing:
-    """The brokers' answers so far. ``standings``: the next offset by topic, group and partition."""
+    """The brokers' answers so far. ``offsets``: the next offset by topic, group and partition."""
 
     topics: Collection[str]
-    standings: dict[tuple[str, str, int], Offset | None] = field(default_factory=dict)
+    offsets: dict[tuple[str, str, int], Offset | None] = field(default_factory=dict)
     problems: list[GroupProblem] = field(default_factory=list)
     problems_of_topics: dict[str, list[GroupProblem]] = field(default_factory=lambda: defaultdict(list))
 
     def add_assigned(self, group: str, assigned: _Assigned) -> None:
         for topic, partition in assigned:
             if topic in self.topics:
-                self.standings.setdefault((topic, group, partition))
+                self.offsets.setdefault((topic, group, partition))
 
     def of_topic(self, topic: str) -> TopicGroups:
-        rows = sorted((group, part, at) for (name, group, part), at in self.standings.items() if name == topic)
+        rows = sorted((group, part, at) for (name, group, part), at in self.offsets.items() if name == topic)
         positions = tuple(GroupPosition(*each) for each in rows)
         return TopicGroups(positions, (*self.problems, *self.problems_of_topics.get(topic, ())))
 
@@ -117,7 +112,7 @@ def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroup
     """Return the groups' positions on each topic. An error that concerns one group becomes a problem of that group.
 
     Every kind of group counts: classic, consumer, share and streams groups. A group of a kind that this release does
-    not know is a problem. Kafka silently lists only the groups that these credentials may see, so DESCRIBE on the
+    not know becomes a problem. Kafka silently lists only the groups that these credentials may see, so DESCRIBE on the
     cluster is checked first. Raises BrokerUnavailable or TimedOut if no broker returns metadata.
     """
     listing = _Listing(topics)
@@ -153,16 +148,16 @@ def read_groups_as(connect: Connect, topic: str, partitions: Sequence[int]) -> T
         except (BrokerUnavailable, TimedOut):
             why = f"broker {broker} did not answer: the groups that it knows are missing"
             listing.problems.append(GroupProblem(None, why))
-        except TierstateError as refused:
-            listing.problems.append(GroupProblem(None, f"a broker did not list its groups: {refused.message}"))
+        except TierstateError as error:
+            listing.problems.append(GroupProblem(None, f"a broker did not list its groups: {error.message}"))
     return listing.of_topic(topic)
 
 
 def _ask_for_caller(ask: Ask, listing: _Listing, partitions: Mapping[str, Sequence[int]]) -> None:
     kinds = list_groups(ask)
-    names = sorted(name for kind in COMMIT_OFFSETS for name in kinds.get(kind, ()))
+    names = sorted(name for kind in COMMITTING_KINDS for name in kinds.get(kind, ()))
     if len(names) > MOST_GROUPS:
-        why = f"{len(names) - MOST_GROUPS} groups of a broker were not asked about"
+        why = f"{len(names) - MOST_GROUPS} groups of a broker were not queried"
         listing.problems.append(GroupProblem(None, why))
     _add_offsets(committed_offsets(ask, names[:MOST_GROUPS], partitions), listing)
 
@@ -214,8 +209,8 @@ def _sees_all_groups(ask: Ask) -> bool:
 def _ask_broker(ask: Ask, listing: _Listing) -> None:
     for kind, groups in list_groups(ask).items():
         if kind not in _MEMBERS:
-            why = "is of kind {}, which this release does not know: what it has read is unknown"
-            listing.problems += [GroupProblem(name, f"group {name} {why.format(kind)}") for name in groups]
+            why = f"is of kind {kind}, which this release does not know: what it has read is unknown"
+            listing.problems += [GroupProblem(name, f"group {name} {why}") for name in groups]
             continue
         for names in _portions(groups):
             _add_members(ask, kind, names, listing)
@@ -243,7 +238,7 @@ def _add_offsets(offsets: Offsets, listing: _Listing) -> None:
     for topic, each in offsets:
         if isinstance(each, GroupPosition):
             if topic in listing.topics:
-                listing.standings[str(topic), each.group, each.partition] = each.committed
+                listing.offsets[str(topic), each.group, each.partition] = each.committed
         elif topic is None:
             listing.problems.append(each)
         else:

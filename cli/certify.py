@@ -23,14 +23,14 @@ PREFIX = "tierstate-certify-"
 
 @declare("certify s3://bucket/prefix", execute=True)
 @click.argument("url", required=False)
-@click.option("--promise", "names", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
-@click.option("--all", "go_on", is_flag=True, help="Go on after the first broken promise.")
+@click.option("--promise", "names", multiple=True, metavar="NAME", help="Check only this promise; may be repeated.")
+@click.option("--all", "go_on", is_flag=True, help="Continue after a broken promise.")
 def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bool, execute: bool) -> None:
     """Certify that an object store keeps every promise that tierstate relies on.
 
-    URL as in [store] url, which is used when none is given; endpoint and credentials are those of [store]. It writes
-    below a folder of its own, tierstate-certify-…/, and removes what it wrote; no other object is touched.
-    Exit code 1 when a promise is broken, 3 when the store does not answer, 5 when it denies.
+    The URL has the form of [store] url, which is the default; endpoint and credentials are those of [store]. The
+    command writes only below a new folder, tierstate-certify-…/, and removes its objects at the end.
+    Exit code 1 when a promise is broken, 3 when the store does not answer, 5 when it denies access.
     """
     from ..app.opening.connection import open_store_of
 
@@ -80,17 +80,17 @@ def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: boo
                     break
                 started = clock.monotonic()
     finally:
-        context.deadline.cancel()  # the trial is over; removing its objects may take any time
-        left = trial.clear()
-        for name in left:
-            context.output.note(f"may still be there: {name}")
-    certificate.finish(left, clock.now_ms())
+        context.deadline.cancel()  # it limits the trial, not the removal of its objects
+        leftovers = trial.clear()
+        for name in leftovers:
+            context.output.note(f"object may still exist: {name}")
+    certificate.finish(leftovers, clock.now_ms())
     if certificate.broken:
         raise Difference("the store breaks a promise", promise=repr(certificate.broken[0]), store=certificate.store)
 
 
 class _Certificate:
-    """Prints the verdict on each promise at once, and the result at the end. With ``--json`` it prints one document."""
+    """Prints each promise's verdict as soon as it is known, then the result. With ``--json`` it prints one document."""
 
     def __init__(self, context: Context, store: str, promises: list[Promise]) -> None:
         self._context = context
@@ -98,11 +98,11 @@ class _Certificate:
         self.promises = promises
         self.broken: list[str] = []
         self._rows: list[dict[str, Any]] = []
-        self._say(f"store   {store}")
+        self._print(f"store   {store}")
 
     def add(self, promise: Promise, broken: TierstateError | None, seconds: float) -> None:
         row: dict[str, Any] = {"promise": promise.name, "kept": broken is None, "seconds": round(seconds, 3)}
-        self._say(f"{'BROKEN' if broken else 'kept  '}  {promise.name.ljust(self._width)}  {seconds:7.2f} s")
+        self._print(f"{'BROKEN' if broken else 'kept  '}  {promise.name.ljust(self._width)}  {seconds:7.2f} s")
         if broken is not None:
             self.broken.append(promise.name)
             row |= {"seen": str(broken), "why": promise.why, "cost": promise.cost, "remedy": promise.remedy}
@@ -112,31 +112,31 @@ class _Certificate:
                 ("what it costs", promise.cost),
                 ("what to do", promise.remedy),
             ):
-                self._say(f"        {title}: {text}")
+                self._print(f"        {title}: {text}")
         self._rows.append(row)
 
-    def finish(self, left: list[str], now_ms: int) -> None:
+    def finish(self, leftovers: list[str], now_ms: int) -> None:
         from importlib.metadata import version
 
         from ..storage.contract import STORE_PROMISES
 
-        kept, all_of_them = len(self._rows) - len(self.broken), len(STORE_PROMISES)
+        kept, total = len(self._rows) - len(self.broken), len(STORE_PROMISES)
         document = {
             "store": self.store,
             "at": moment(now_ms),
             "tierstate": version("tierstate"),
-            "certified": kept == all_of_them,
+            "certified": kept == total,
             "promises": self._rows,
             "not_checked": [each.name for each in STORE_PROMISES if each.name not in self._judged],
-            "left_behind": left,
+            "left_behind": leftovers,
         }
         if self._context.as_json:
             self._context.output.document(document)
             return
-        verdict = "CERTIFIED" if kept == all_of_them else "NOT CERTIFIED"
-        self._say(
-            f"{verdict}: {kept} of {all_of_them} promises kept, {len(self.broken)} broken, "
-            f"{all_of_them - len(self._rows)} not checked, at {document['at']} by tierstate {document['tierstate']}"
+        verdict = "CERTIFIED" if kept == total else "NOT CERTIFIED"
+        self._print(
+            f"{verdict}: {kept} of {total} promises kept, {len(self.broken)} broken, "
+            f"{total - len(self._rows)} not checked, at {document['at']} by tierstate {document['tierstate']}"
         )
 
     @property
@@ -147,13 +147,13 @@ class _Certificate:
     def _width(self) -> int:
         return max(len(promise.name) for promise in self.promises)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if not self._context.as_json:
             self._context.output.line(text)
 
 
 def _estimate(context: Context, url: str, promises: list[Promise]) -> None:
-    """Show how many objects, bytes and requests each promise needs, counted on a store in memory that keeps all."""
+    """Show how many objects, bytes and requests each promise needs, counted on a store in memory that keeps them."""
     from ..storage.contract_trial import Trial
     from ..storage.memory import MemoryStore
 
@@ -172,4 +172,6 @@ def _estimate(context: Context, url: str, promises: list[Promise]) -> None:
         **dict(zip(columns[1:], total[1:], strict=True)),
     }
     context.output.table(columns, [*rows, total], document)
-    context.output.note(f"nothing was written: it would be below {url.rstrip('/')}/{PREFIX}…/, and removed again")
+    context.output.note(
+        f"nothing was written: objects would be written below {url.rstrip('/')}/{PREFIX}…/, and removed"
+    )

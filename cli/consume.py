@@ -118,7 +118,7 @@ def _batches(
                     if search is None:
                         batches = source.records(topic, partition, Extent(start, end), isolation, tier)
                     else:
-                        batches = source.found(topic, partition, Extent(start, end), isolation, tier, search)
+                        batches = source.search_records(topic, partition, Extent(start, end), isolation, tier, search)
                     try:
                         for batch, served in batches:
                             yield batch, served

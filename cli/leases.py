@@ -82,7 +82,7 @@ def _of_gateway(context: Context, topic: TopicArgument | None) -> list[dict[str,
     """Return the gateway's leases of existing topics, in the form of `_said`. Raises UnknownTopic."""
     with closing(gateway_client(context)) as client:
         names = [topic.topic] if topic else client.topics()
-        described = [each for name in names for each in client.described(name)]
+        described = [each for name in names for each in client.describe(name)]
     numbers = {each["partition"] for each in described}
     if topic is not None and topic.partition is not None:
         if topic.partition not in numbers:

@@ -30,12 +30,12 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
     Consumer groups cannot be asked. A plain consumer that has not read what goes is reset when the broker is back: let
     it read through the proxy, or by tierstate's own clients. Exit code 1 when a copy is damaged.
     """
-    from ..app.operating.rescue import broker_is_down, look_into_folders, prove, take_away
+    from ..app.operating.rescue import find_leading_segments, hold_broker_lock, prove, remove
 
     damaged = list[str]()
     context.overrides += ("view.source=bucket",)
-    with broker_is_down(log_dir), context.reading() as connection:
-        partitions = list(look_into_folders(log_dir, connection.view()))
+    with hold_broker_lock(log_dir), context.reading() as connection:
+        partitions = list(find_leading_segments(log_dir, connection.view()))
         gone: dict[Path, LeadingSegment] = {}
         left = free
         with context.output.progress("reading copies back", sum(len(each.segments) for each in partitions)) as advance:
@@ -46,7 +46,7 @@ def command(context: Context, log_dir: Path, free: int | None, execute: bool) ->
                     try:
                         if execute:
                             prove(segment, connection.store, connection.keys)
-                            take_away(segment)
+                            remove(segment)
                     except (CorruptData, ObjectNotFound) as error:
                         damaged.append(str(error))
                         break

@@ -18,11 +18,11 @@ UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 @declare("status")
 @view_source(bucket=False)
 def command(context: Context) -> None:
-    """All tiered topics in one table, those in trouble first: sizes, what waits to be copied, what is wrong.
+    """All tiered topics in one table, those in trouble first: sizes, bytes that wait to be copied, problems.
 
-    Agents are asked for what only they know; one that does not answer is trouble. The console shows the same table.
-    Exit code 4 when facts of the tier-state topic are lost, objects are missing, or offsets are in no tier. A topic
-    without any facts is looked for in the bucket.
+    Each agent is asked for its own problems; an agent that does not answer is a problem too. The console shows the
+    same table. A topic without any facts is searched for in the bucket. Exit code 4 when facts of the tier-state topic
+    are lost, objects are missing, or offsets are in no tier.
     """
     from ..app.looking.overview import FACTS_LOST, GAP, MISSING, kafkas_topics, topics_now, worst_first
     from ..app.opening.bucket_connection import BucketConnection
@@ -44,15 +44,15 @@ def command(context: Context) -> None:
             context.output.note(f"{topic['topic']}: right lacks: {right}")
     lost = [each["topic"] for each in document if FACTS_LOST in each["trouble"]]
     if lost:
-        raise TierStateLost("facts are lost: tierstate describe shows the way out", topics=",".join(lost))
-    holed = [each["topic"] for each in document if {GAP, MISSING} & {*each["trouble"]}]
-    if holed:
-        raise CorruptData("topics are not whole: tierstate describe shows the way out", topics=",".join(holed))
+        raise TierStateLost("facts are lost: tierstate describe shows what to do", topics=",".join(lost))
+    incomplete = [each["topic"] for each in document if {GAP, MISSING} & {*each["trouble"]}]
+    if incomplete:
+        raise CorruptData("topics are incomplete: tierstate describe shows what to do", topics=",".join(incomplete))
 
 
 def _row(overview: dict[str, Any]) -> tuple[str, ...]:
-    words = [*overview["trouble"], *(f"order: {each}" for each in overview["orders"])]
-    many = f" ({overview['partitions_in_trouble']} partitions)" if overview["partitions_in_trouble"] > 1 else ""
+    problems = [*overview["trouble"], *(f"order: {each}" for each in overview["orders"])]
+    count = f" ({overview['partitions_in_trouble']} partitions)" if overview["partitions_in_trouble"] > 1 else ""
     waits = overview["copy_lag_seconds"]
     return (
         overview["topic"],
@@ -62,7 +62,7 @@ def _row(overview: dict[str, Any]) -> tuple[str, ...]:
         _size(overview["freed_bytes"]),
         _size(overview["copy_lag_bytes"]),
         "unknown" if waits is None else _duration(waits) if overview["copy_lag_segments"] else "-",
-        "; ".join(words) + many if words else "-",
+        "; ".join(problems) + count if problems else "-",
     )
 
 

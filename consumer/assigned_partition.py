@@ -1,4 +1,4 @@
-"""The state of one assigned partition: which tier serves it, the pieces that wait, and the last offset handed out."""
+"""The state of one assigned partition: the tier that serves it, waiting pieces, and the last offset handed out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK_BYTES = 512 * 1024
 
 
 class Server(Enum):
-    """The source of a partition's records. UNKNOWN: a look decides. NOBODY: nothing is read until a seek or assign."""
+    """The source of a partition's records. UNKNOWN: the next look decides. NOBODY: no source until a seek or assign."""
 
     UNKNOWN = auto()
     REMOTE = auto()
@@ -32,7 +32,7 @@ class Server(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class LookResult:
     """The result of one look at the tiers. If ``piece`` is None, Kafka's consumer continues at ``offset``, or the
     partition ``waits`` if only the remote tier may be read. ``reset``: the error that reset the position, if any.
     """
@@ -45,14 +45,14 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class LookFailure:
     """A failed look. ``offset``: the offset of the record that cannot be read."""
 
     offset: int
     error: TierstateError
 
 
-Outcome = Looked | Failed
+Outcome = LookResult | LookFailure
 
 
 class AssignedPartition:
@@ -73,13 +73,16 @@ class AssignedPartition:
         self.topic_id: TopicId | None = None
         self.lost = False
         self.low, self.high = OFFSET_INVALID, OFFSET_INVALID
-        self.told_end = OFFSET_INVALID
-        self._reached: int = assignment.offset
+        self.reported_end = OFFSET_INVALID
+        self._look_at: int = assignment.offset
+        """The offset of the next look."""
         self._waiting: deque[Outcome] = deque()
         self._ahead = False
+        """Whether the newest outcome came while records before it were still waiting."""
         self._blocks: Iterator[RecordBlock] = iter(())
         self._block: BlockMessages | None = None
         self._after: int | None = None
+        """The offset after the piece that is being handed out."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -91,7 +94,7 @@ class AssignedPartition:
 
     def restart(self, at: int, *, lost: bool = False) -> None:
         """Continue at ``at``. Drop waiting and running looks. ``lost``: the log was truncated below ``at``."""
-        self.at = self._reached = at
+        self.at = self._look_at = at
         self.generation += 1
         self.server, self.lost = Server.UNKNOWN, lost
         self.not_before = 0.0
@@ -110,16 +113,16 @@ class AssignedPartition:
         if self.looking or self.server in (Server.KAFKA, Server.NOBODY) or now < self.not_before:
             return None
         last = self._waiting[-1] if self._waiting else None
-        ends = last is not None and (isinstance(last, Failed) or last.piece is None)
-        return None if ends or len(self._waiting) >= PIECES_WAITING else self._reached
+        is_final = last is not None and (isinstance(last, LookFailure) or last.piece is None)
+        return None if is_final or len(self._waiting) >= PIECES_WAITING else self._look_at
 
     def add(self, outcome: Outcome) -> None:
         self._ahead = self._after is not None or bool(self._waiting)
         self._waiting.append(outcome)
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, LookFailure):
             return
         self.lost, self.topic_id = False, outcome.topic_id
-        self._reached = outcome.offset if outcome.piece is None else outcome.piece.next_offset
+        self._look_at = outcome.offset if outcome.piece is None else outcome.piece.next_offset
         if outcome.piece is not None:
             bounds = outcome.piece.bounds
             self.high = max(self.high, bounds.high_watermark)
@@ -138,7 +141,7 @@ class AssignedPartition:
             except TierstateError as error:
                 self._fail(error)
                 return []
-            except BaseException:  # the decoder has ended, which would look like the end of its piece
+            except BaseException:  # the ended decoder must not look like the end of its piece
                 self.restart(self.at, lost=self.lost)
                 raise
             if block is not None:
@@ -151,11 +154,11 @@ class AssignedPartition:
     def _fail(self, error: TierstateError) -> None:
         """Report a decode error as a failed look. Waiting pieces are dropped, so no later record comes before it."""
         self.restart(self.at, lost=self.lost)
-        self._waiting.append(Failed(self.at, error))
+        self._waiting.append(LookFailure(self.at, error))
 
     def _open_next(self) -> bool:
         head = self._waiting[0] if self._waiting else None
-        if not isinstance(head, Looked) or head.piece is None:
+        if not isinstance(head, LookResult) or head.piece is None:
             return False
         self._waiting.popleft()
         piece, self.server = head.piece, Server.REMOTE
@@ -180,7 +183,7 @@ class AssignedPartition:
         if self._after is not None or not self._waiting:
             return None
         head = self._waiting[0]
-        if isinstance(head, Looked) and head.piece is not None:
+        if isinstance(head, LookResult) and head.piece is not None:
             return None
         self._waiting.popleft()
-        return None if isinstance(head, Looked) and not head.waits and self._ahead else head
+        return None if isinstance(head, LookResult) and not head.waits and self._ahead else head

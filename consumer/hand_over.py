@@ -26,7 +26,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 
 from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, Unavailable
-from .assigned_partition import AssignedPartition, Failed, Looked, Outcome, Server
+from .assigned_partition import AssignedPartition, LookFailure, LookResult, Outcome, Server
 from .consumer_config import ConsumerConfig
 from .remote_looks import Place, RemoteLooks
 from .tiered_message import TieredMessage, kafka_error_of
@@ -220,13 +220,13 @@ class HandOver:
             return
         if generation == part.generation:
             part.add(outcome)
-            if isinstance(outcome, Looked) and outcome.reset is not None:
+            if isinstance(outcome, LookResult) and outcome.reset is not None:
                 self._untold.append(kafka_error_of(outcome.reset))
 
     def _ended(
         self, part: AssignedPartition, end: Outcome, now: float, for_kafka: list[AssignedPartition]
     ) -> list[Message]:
-        if isinstance(end, Looked):
+        if isinstance(end, LookResult):
             part.at = end.offset
             if not end.waits:
                 part.server = Server.KAFKA  # so that no other look begins
@@ -238,23 +238,23 @@ class HandOver:
 
     def _end_of_partition(self, part: AssignedPartition) -> list[Message]:
         """Report the end of the remote tier, once for each position, as librdkafka does."""
-        if not self._config.tells_end or part.told_end == part.at:
+        if not self._config.tells_end or part.reported_end == part.at:
             return []
-        part.told_end = part.at
+        part.reported_end = part.at
         error = KafkaError(KafkaError._PARTITION_EOF, "the remote tier has no more yet")
         return [TieredMessage.failed(part.topic, part.number, part.at, error, None)]
 
-    def _failed(self, part: AssignedPartition, failed: Failed, now: float) -> list[Message]:
-        error = kafka_error_of(failed.error)
-        if isinstance(failed.error, Unavailable):
-            part.try_again(failed.offset, now + RETRY_S)
+    def _failed(self, part: AssignedPartition, failure: LookFailure, now: float) -> list[Message]:
+        error = kafka_error_of(failure.error)
+        if isinstance(failure.error, Unavailable):
+            part.try_again(failure.offset, now + RETRY_S)
             self._untold.append(error)
             return []
-        if isinstance(failed.error, OffsetOutOfRange):
+        if isinstance(failure.error, OffsetOutOfRange):
             part.server = Server.NOBODY
         else:
-            part.try_again(failed.offset, now + AGAIN_S)
-        return [TieredMessage.failed(part.topic, part.number, failed.offset, error, failed.error)]
+            part.try_again(failure.offset, now + AGAIN_S)
+        return [TieredMessage.failed(part.topic, part.number, failure.offset, error, failure.error)]
 
     def _look_again(self, part: AssignedPartition, at: int, *, lost: bool = False) -> None:
         part.restart(at, lost=lost)

@@ -37,7 +37,7 @@ from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
 from ..state.routing import ReadRemote, Tier, begin_of
 from ..state.segment import RemoteSegment
-from .assigned_partition import AssignedPartition, Failed, Looked, Outcome
+from .assigned_partition import AssignedPartition, LookFailure, LookResult, Outcome
 from .consumer_config import ConsumerConfig
 
 RUNS = 8
@@ -172,7 +172,7 @@ class RemoteLooks:
         try:
             outcome = self._outcome(part, at, lost)
         except TierstateError as error:
-            outcome = Failed(at, error)
+            outcome = LookFailure(at, error)
         except BaseException as error:  # a bug in tierstate: the thread that polls raises it
             outcome = error
         if part.generation != generation:  # there was a seek or a revocation during the look
@@ -192,8 +192,8 @@ class RemoteLooks:
             if _is_another(part, log) or lost:
                 raise self._cut_off(reader, part, log, at)
             start = self._absolute(reader, part, at)
-            looked = self._read(part, log, start)
-            if looked.piece is None and not looked.waits and part.topic_id is not None:
+            result = self._read(part, log, start)
+            if result.piece is None and not result.waits and part.topic_id is not None:
                 reader.topic(part.topic, fresh=True)  # Kafka's consumer reads by name, which another topic may have now
                 log = self._kept(reader, part.key)
                 if _is_another(part, log):
@@ -203,11 +203,11 @@ class RemoteLooks:
                 raise
             reset = None if at < 0 else error
             start = error.valid_start if self._config.reset == "earliest" else error.valid_end
-            looked = self._read(part, log, start)
+            result = self._read(part, log, start)
         topic_id = log.partition.topic_id
-        return Looked(looked.offset, looked.piece, topic_id, looked.waits, reset)
+        return LookResult(result.offset, result.piece, topic_id, result.waits, reset)
 
-    def _read(self, part: AssignedPartition, log: LogicalPartition, at: int) -> Looked:
+    def _read(self, part: AssignedPartition, log: LogicalPartition, at: int) -> LookResult:
         """Return a look at ``at``, with the next piece if the remote tier serves it."""
         isolation, tier, topic_id = self._config.isolation, self._config.mode.tier, log.partition.topic_id
         ask = Ask(PIECE_BYTES, isolation, tier)
@@ -217,7 +217,7 @@ class RemoteLooks:
                 with naming(part.topic, part.number, at):
                     piece = self._runs.read(part, log, where, ask) or log.fetch(at, ask)
                 if piece.tier is Tier.REMOTE and piece.next_offset > at:
-                    return Looked(at, piece, topic_id)
+                    return LookResult(at, piece, topic_id)
                 at = piece.next_offset
             else:
                 at = begin_of(where)  # above ``at`` if an accepted gap begins there
@@ -225,7 +225,7 @@ class RemoteLooks:
             if tier is not Tier.REMOTE or not self._is_local(log, at):
                 raise
         self._runs.end(part)
-        return Looked(at, None, topic_id, waits=tier is Tier.REMOTE)
+        return LookResult(at, None, topic_id, waits=tier is Tier.REMOTE)
 
     def _is_local(self, log: LogicalPartition, at: int) -> bool:
         """Return whether the offset is in the local log, or at its end."""
@@ -277,7 +277,7 @@ class RemoteLooks:
         with self._opening:
             if self._parts is None:
                 if self._settings.view.source == KIP405:
-                    kafkas = self._opened.enter_context(Kip405Connection(self._settings, self._clock))
+                    kafkas = self._opened.enter_context(Kip405Connection(Connection(self._settings, self._clock)))
                     self._parts, self._connection = (None, kafkas.reader(kafkas.growing_view())), kafkas.parts
                     return self._parts[1]
                 with ExitStack() as opened:

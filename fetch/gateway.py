@@ -52,7 +52,7 @@ class Page:
     next_offset: Offset
     tier: Tier
     scanned: tuple[int, int] = (0, 0)
-    """Records and bytes that were searched."""
+    """How many records and bytes were searched for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class ClientCertificate:
 class GatewayClient:
     """A `RecordSource` over one gateway. Thread-safe.
 
-    ``token``: a bearer token; ``basic``: a user's name and password instead; ``ca``: a file of authorities, instead of
-    the system's; ``certificate``: identifies the client if the gateway requires it; ``timeout``: seconds an answer may
-    take.
+    ``token``: a bearer token; ``basic``: a user's name and password instead; ``ca``: a file of CA certificates, instead
+    of the system's; ``certificate``: identifies the client if the gateway requires it; ``timeout``: the most seconds
+    for one answer.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class GatewayClient:
         topics: list[dict[str, Any]] = self.json("/v1/topics")["topics"]
         return topics
 
-    def described(self, topic: str) -> list[dict[str, Any]]:
+    def describe(self, topic: str) -> list[dict[str, Any]]:
         """Return each partition, as the gateway prints it. Raises UnknownTopic."""
         partitions: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}")["partitions"]
         return partitions
@@ -127,7 +127,7 @@ class GatewayClient:
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic, ascending. Raises UnknownTopic."""
-        return sorted(int(each["partition"]) for each in self.described(topic))
+        return sorted(int(each["partition"]) for each in self.describe(topic))
 
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
         """Return the bounds of both tiers. Raises UnknownTopic, BrokerUnavailable."""
@@ -175,14 +175,14 @@ class GatewayClient:
                 selected = below(batch, extent.end)
                 yield selected if columns is None else selected.select(list(columns)), page.tier
 
-    def found(
+    def search_records(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Batches:
         """Yield, like `records`, only records that match ``search``. The gateway reports how far it has searched."""
         for page in self._pages(topic, partition, extent, isolation, tier, search):
             for batch in arrow_batches(page.body, self.url):
                 yield below(batch, extent.end), page.tier
-            search.looked(*page.scanned)
+            search.count(*page.scanned)
             search.reach(min(page.next_offset, extent.end))
 
     def _pages(
@@ -194,7 +194,7 @@ class GatewayClient:
         tier: Tier,
         search: Search | None = None,
     ) -> Iterator[Page]:
-        """Yield answers with the records of the extent. ``search``: only matching records, from what a call searches.
+        """Yield answers with the records of the extent; with ``search``, only with the matching records.
 
         Raises OffsetOutOfRange with the valid range.
         """
@@ -211,7 +211,7 @@ class GatewayClient:
             records, size = (int(answer.headers.get(f"x-scanned-{what}", 0)) for what in ("records", "bytes"))
             yield Page(answer.data, following, Tier(answer.headers.get("x-tier", Tier.AUTO)), (records, size))
             if following <= position:
-                raise Unavailable("the gateway does not get on", topic=topic, partition=partition, offset=position)
+                raise Unavailable("the gateway makes no progress", topic=topic, partition=partition, offset=position)
             position = following
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The local tier for fetch: the broker's raw batches, and aborted transactions as closed offset ranges.
+"""Reads the local tier: the broker's raw batches, and its aborted transactions as closed offset ranges.
 
 A Fetch answer under read_committed lists ``(producer id, first offset)`` of every aborted transaction that may touch
 its batches. Kafka's consumer hides that producer's transactional batches from there up to its next abort marker
@@ -36,16 +36,16 @@ class LocalPiece(StoredBatches):
 
 
 class LocalTier(Protocol):
-    """The local tier, as fetch uses it. Thread-safe. Also raises UnknownTopic, AccessDenied, BrokerUnavailable."""
+    """Requests to the local tier. Thread-safe. Each also raises UnknownTopic, AccessDenied and BrokerUnavailable."""
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
-        """Return the bounds of the topic with this name. Only `fetch` raises UnknownTopic if it was re-created."""
+        """Return the bounds of the topic with this name. Only `fetch` notices a re-created topic."""
         ...
 
     def fetch(self, spec: FetchSpec) -> LocalPiece:
-        """Return complete batches from ``spec.offset`` on. They are empty only at the end, after ``spec.wait_ms``.
+        """Return complete batches from ``spec.offset`` on. At the end of the log, return none after ``spec.wait_ms``.
 
-        Raises OffsetOutOfRange, Fenced (a newer leader epoch), UnknownTopic (re-created), BrokerUnavailable.
+        Raises OffsetOutOfRange, Fenced (a newer leader epoch), and UnknownTopic also for a re-created topic.
         """
         ...
 
@@ -89,7 +89,7 @@ class BrokerTier:
         end = answer.bounds.end(spec.isolation)
         if not answer.batches:
             if spec.offset < end:
-                # never skip: these offsets may be missing, or the broker may have held them back
+                # never skip these offsets: they may be missing, or the broker may have held them back
                 raise BrokerUnavailable(
                     "the broker returned no batch below its end",
                     topic=spec.topic,
@@ -99,7 +99,7 @@ class BrokerTier:
                 )
             return LocalPiece(b"", (), spec.offset, answer.bounds)
         source = f"{spec.topic}-{spec.partition}@{spec.offset}"
-        headers = list(iter_batches(answer.batches, source=source, verify_crc=False))  # the decoder checks
+        headers = list(iter_batches(answer.batches, source=source, verify_crc=False))  # the decoder verifies CRCs
         last = headers[-1].last_offset
         aborted: tuple[AbortedRange, ...] = ()
         if spec.isolation is Isolation.READ_COMMITTED:
@@ -108,41 +108,41 @@ class BrokerTier:
 
 
 def hidden_ranges(
-    data: bytes, headers: Sequence[BatchHeader], listed: Iterable[tuple[int, Offset]], source: str
+    data: bytes, headers: Sequence[BatchHeader], transactions: Iterable[tuple[int, Offset]], source: str
 ) -> tuple[AbortedRange, ...]:
     """Return the ranges that the broker's list of aborted transactions hides in these batches.
 
     Raises CorruptData if a marker among them contradicts the list. The broker reads its transaction index, which has no
     checksum: a missing or damaged index would show aborted records.
     """
-    of_transactions = [header for header in headers if header.attributes & (TRANSACTIONAL | CONTROL)]
-    if not of_transactions:
+    transactional = [header for header in headers if header.attributes & (TRANSACTIONAL | CONTROL)]
+    if not transactional:
         return ()
-    aborted = closed_ranges(listed, abort_markers(data, of_transactions, source), Offset(headers[-1].last_offset))
+    aborted = closed_ranges(transactions, abort_markers(data, transactional, source), Offset(headers[-1].last_offset))
     check = MarkerCheck(AbortFilter(aborted), source)
-    for header in of_transactions:
+    for header in transactional:
         check.add(header, data)
     return aborted
 
 
 def closed_ranges(
-    listed: Iterable[tuple[int, Offset]], markers: Iterable[tuple[int, Offset]], last: Offset
+    transactions: Iterable[tuple[int, Offset]], markers: Iterable[tuple[int, Offset]], last: Offset
 ) -> tuple[AbortedRange, ...]:
     """Return the aborted transactions of a Fetch answer as inclusive ranges.
 
-    ``listed``: (producer id, first offset), from the broker. ``markers``: (producer id, offset) of the abort markers
-    among the batches, ascending. ``last``: the last offset of the last batch.
+    ``transactions``: (producer id, first offset), from the broker. ``markers``: (producer id, offset) of the abort
+    markers among the batches, ascending. ``last``: the last offset of the last batch.
     """
     ends: dict[int, list[Offset]] = {}
     for producer_id, offset in markers:
         ends.setdefault(producer_id, []).append(offset)
     ranges = []
-    for producer_id, first in listed:
+    for producer_id, first in transactions:
         if first > last:
             continue
-        own = ends.get(producer_id, [])
-        at = bisect_left(own, first)
-        ranges.append(AbortedRange(producer_id, first, own[at] if at < len(own) else last))
+        candidates = ends.get(producer_id, [])
+        at = bisect_left(candidates, first)
+        ranges.append(AbortedRange(producer_id, first, candidates[at] if at < len(candidates) else last))
     return tuple(sorted(ranges, key=lambda each: (each.first, each.producer_id)))
 
 

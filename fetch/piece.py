@@ -178,7 +178,8 @@ class Search:
         """The offset at which the search continues, in the partition that is being searched."""
         self._report = report
 
-    def looked(self, records: int, size: int) -> None:
+    def count(self, records: int, size: int) -> None:
+        """Add records and bytes that were searched."""
         self.records += records
         self.bytes += size
 

@@ -246,15 +246,15 @@ class LogReader:
             for batch in records(piece, topic, partition, columns=columns, milliseconds=True):
                 yield batch, piece.tier
 
-    def found(
+    def search_records(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Batches:
-        """Yield the records that match ``search``, as `source.SearchedSource.found` does."""
+        """Yield the records that match ``search``, as `source.SearchedSource.search_records` does."""
         from ..log.record_block import RecordFilter
 
         filter_ = RecordFilter(search.key, search.contains)
         for piece in self.scan(topic, partition, *extent, isolation=isolation, tier=tier):
-            options = {"record_filter": filter_, "looked": search.looked, "milliseconds": True}
+            options = {"record_filter": filter_, "looked": search.count, "milliseconds": True}
             for batch in records(piece, topic, partition, **options):
                 yield batch, piece.tier
             search.reach(min(piece.next_offset, extent.end))

@@ -46,7 +46,7 @@ class RecordSource(Protocol):
 class SearchedSource(RecordSource, Protocol):
     """A source that also searches for records."""
 
-    def found(
+    def search_records(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Batches:
         """Yield, like `RecordSource.records`, only records that match ``search``. A batch may be empty."""

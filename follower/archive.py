@@ -10,6 +10,7 @@ that finds a new piece of the other agent continues after it. Overlapping pieces
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import repeat
@@ -60,6 +61,7 @@ def archive(
     partial_after_ms: int,
     floor: Position = START,
     people_spoke: bool = False,
+    stop: threading.Event | None = None,
 ) -> Generator[str, None, Position]:
     """Archive one tier-state partition up to the end captured now. Yields before each put; returns `archived_to`.
 
@@ -70,7 +72,7 @@ def archive(
     Raises HistoryBroken if the topic does not continue where the archive ends, and TierStateLost if the topic begins
     above that position. Raises CorruptData if the pieces were deleted, or if the furthest piece is damaged and there is
     something to write. After an operator removed a damaged piece, the next call writes it again, as long as the topic
-    has its records. Also raises Unavailable if other writers are faster, and the errors of store and broker.
+    has its records. Also raises Unavailable if other writers are faster or ``stop`` is set, and errors of the clients.
     """
     objects, place, tier_partition = shelf.objects, shelf.place, shelf.tier_partition
     for _ in range(ROUNDS):
@@ -85,7 +87,7 @@ def archive(
             return reached_by(names, floor) if floor or not names else archived_to(objects, place)
         furthest = _furthest(shelf, names)
         _check_epoch(topic, place, furthest)
-        for draft in _drafts(topic, tier_partition, reached, end):
+        for draft in _drafts(topic, tier_partition, reached, end, stop):
             if not draft.full and not _waited(draft, before):
                 return archived_to(objects, place, floor)
             # checked after these records were read, so that they belong to the compared history
@@ -166,13 +168,15 @@ def _waited(draft: Draft, before: int) -> bool:
     return old or any(said_by_people(each.entry.key) for each in draft.entries)
 
 
-def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Position) -> Iterator[Draft]:
+def _drafts(
+    topic: TierTopic, tier_partition: int, first: Position, end: Position, stop: threading.Event | None
+) -> Iterator[Draft]:
     """Yield drafts of the records in ``[first, end)``, cut at window borders and by size. The last may not be full."""
     if first >= end:
         return
     entries: list[ArchivedEntry] = []
     size, epoch = 0, -1
-    for batch in batches_until(topic.reader({tier_partition: first}), tier_partition, end):
+    for batch in batches_until(topic.reader({tier_partition: first}), tier_partition, end, stop):
         epoch = batch.epoch
         for entry, timestamp in zip(batch.entries, batch.timestamps or repeat(TimestampMs(-1)), strict=False):
             if entry.position >= end:

@@ -127,9 +127,7 @@ class Archives:
             return
         newest = newest_history(self._objects, self._identity.topic_id)
         if newest > self._identity.history:
-            raise Fenced(
-                "another history of the tier-state topic has begun: this process must be started again", history=newest
-            )
+            raise Fenced("another history of the tier-state topic has begun: restart this process", history=newest)
 
     def _look_if_due(self, tier_partition: int) -> None:
         with self._looking:  # one thread queries, however many need the result

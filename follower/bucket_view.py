@@ -1,5 +1,5 @@
-"""A view from the bucket alone, without a broker: the newest checkpoint and the archive after it, or the archive up to
-an earlier moment.
+"""Reads a view from the bucket alone, without a broker: from the newest checkpoint and the archive after it. A view of
+an earlier moment is read from the archive up to this moment.
 
 The view never changes. It cannot know whether the current leaders have the same log, so its age is part of every answer
 (decision 0047). A rule marked * prevents a loss that a model or a review found.
@@ -35,18 +35,18 @@ AT_ONCE = 16
 
 
 class BucketView:
-    """A `TierView` that never changes. Thread-safe. ``kept``: the result of each tier-state partition's replay."""
+    """A `TierView` that never changes. Thread-safe. ``replays``: the result of each tier-state partition's replay."""
 
-    def __init__(self, identity: ViewIdentity, store: MemoryView, kept: Iterable[Replayed]) -> None:
+    def __init__(self, identity: ViewIdentity, store: MemoryView, replays: Iterable[Replayed]) -> None:
         self.identity = identity
-        self.kept = {each.tier_partition: each for each in kept}
+        self.replays = {each.tier_partition: each for each in replays}
         self._store = store
 
     def close(self) -> None:
         self._store.close()
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
-        number = self._holding(partition)
+        number = self._require_read(partition)
         view, foreign = self._store.state(partition).view(), self._store.foreign(number)
         return replace(view, degraded=view.degraded + foreign) if foreign else view
 
@@ -58,17 +58,18 @@ class BucketView:
         return self._store.partitions()
 
     def facts(self, partition: TopicIdPartition) -> list[LiveFact]:
-        self._holding(partition)
+        self._require_read(partition)
         return self._store.state(partition).facts()
 
-    def _holding(self, partition: TopicIdPartition) -> int:
+    def _require_read(self, partition: TopicIdPartition) -> int:
+        """Return the tier-state partition with the facts of ``partition``. Raises InvalidRequest if it was not read."""
         number = self.tier_partition(partition)
-        if number not in self.kept:
+        if number not in self.replays:
             raise InvalidRequest(
-                "what was said of this partition is in another tier-state partition than the one asked for",
+                "the facts of this partition are in another tier-state partition than the requested one",
                 partition=partition,
                 tier_partition=number,
-                asked=next(iter(self.kept), None),
+                asked=next(iter(self.replays), None),
             )
         return number
 
@@ -95,7 +96,9 @@ class BucketView:
         return None
 
 
-def find_kept(objects: ObjectReader, topic_id: str = "", history: int | None = None) -> tuple[ViewIdentity, str | None]:
+def find_identity(
+    objects: ObjectReader, topic_id: str = "", history: int | None = None
+) -> tuple[ViewIdentity, str | None]:
     """Return the identity of the archive and checkpoints to read, and why the topic diverged from them, or None.
 
     ``topic_id`` is needed if the bucket has several topics. ``history`` None means the newest. Raises InvalidRequest if
@@ -103,7 +106,9 @@ def find_kept(objects: ObjectReader, topic_id: str = "", history: int | None = N
     """
     topics = kept_topics(objects)
     if topic_id and topic_id not in topics:
-        raise InvalidRequest("nothing is kept of this tier-state topic", topic_id=topic_id, kept=", ".join(topics))
+        raise InvalidRequest(
+            "the bucket has nothing of this tier-state topic", topic_id=topic_id, kept=", ".join(topics)
+        )
     if not topics:
         raise InvalidRequest("the bucket has neither checkpoints nor an archive of a tier-state topic")
     if len(topics) > 1 and not topic_id:
@@ -117,21 +122,19 @@ def find_kept(objects: ObjectReader, topic_id: str = "", history: int | None = N
     broken = has_parted(objects, topic, number)
     if broken is not None and history is None:
         raise HistoryBroken(
-            "the tier-state topic parted from what is kept of it, and nobody said which counts: name view.history to "
-            "read what was kept",
+            "the tier-state topic diverged from its archive, and nobody has decided which one counts: set view.history "
+            "to read the archive",
             topic_id=topic,
             history=number,
             said=broken.message,
         )
-    why = None if broken is None else f"history {number} is not the topic's any more: {broken.message}"
+    why = None if broken is None else f"the topic no longer has history {number}: {broken.message}"
     return replace(_identity(objects, topic), history=number), why
 
 
 def _identity(objects: ObjectReader, topic_id: str) -> ViewIdentity:
     """Return the identity in the first readable header. If there is none, raises InvalidRequest or the last error."""
-    problem: TierstateError = InvalidRequest(
-        "neither a checkpoint nor a piece of an archive is kept", topic_id=topic_id
-    )
+    problem: TierstateError = InvalidRequest("there is neither a checkpoint nor an archive", topic_id=topic_id)
     for each in objects.list(f"{ROOT}{topic_id}/"):
         place = place_of_key(each.key)
         if place is None:
@@ -164,7 +167,7 @@ def _identity_in(objects: ObjectReader, place: TierPlace, key: str) -> ViewIdent
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The part of the bucket to read: up to ``to``, of ``tier_partition`` or, if None, of all tier-state partitions."""
+    """Selects the records to read: those up to ``to``, in ``tier_partition`` or, if it is None, in every one."""
 
     to: Target = END
     tier_partition: int | None = None
@@ -194,9 +197,9 @@ def open_bucket_view(
     replays = []
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket-view") as pool:
         shelves = [Shelf(objects, identity, number) for number in numbers]
-        reading = [pool.submit(_read, shelf, store, moment.to, refused) for shelf in shelves]
+        futures = [pool.submit(_read, shelf, store, moment.to, refused) for shelf in shelves]
         try:
-            for each in reading:
+            for each in futures:
                 replays.append(each.result())
                 advance(1)
         except BaseException:
@@ -210,7 +213,9 @@ def _read(shelf: Shelf[ObjectReader], store: MemoryView, to: Target, refused: Re
         _take_checkpoint(shelf, store, to.position, refused)
     elif _lost_archive(shelf):
         raise InvalidRequest(
-            "there is no archive, and a time is found in it alone", tier_partition=shelf.tier_partition, time=to.time
+            "there is no archive, so the view of an earlier time is unknown",
+            tier_partition=shelf.tier_partition,
+            time=to.time,
         )
     return replay_archive(shelf, store, to)
 
@@ -241,7 +246,7 @@ def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) 
             continue  # a reader that needs this piece gets the error
         if any(each.position == anchor.position and each.anchor != anchor for each in piece.entries):
             raise InvalidRequest(
-                "checkpoint is of records that the topic lost: the archive has others",
+                "the checkpoint has records that the topic lost: the archive has others",
                 position=anchor.position,
                 archive=name.key,
             )
@@ -251,7 +256,7 @@ def _take_checkpoint(shelf: Shelf[ObjectReader], store: MemoryView, below: Posit
     """Load the newest readable checkpoint up to this position. It may be old: the archive has every tombstone since."""
     objects, place = shelf.objects, shelf.place
     base = newest_base(objects, place)
-    first = base.position if base else 0  # the records after an older checkpoint were cut off
+    first = base.position if base else 0  # the archive no longer has the records after an older checkpoint
     for name in reversed(place.checkpoints(objects)):
         if name.position < first or (below is not None and name.position > below):
             continue

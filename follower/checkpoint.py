@@ -7,6 +7,7 @@ is damaged, foreign or too old, the next older one is used. If none is usable, t
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
 
@@ -54,13 +55,14 @@ def checkpoint(
     keep: int,
     new_store: Callable[[], ViewStore],
     refused: Refused,
+    stop: threading.Event | None = None,
 ) -> Generator[str, None, Position]:
     """Put a checkpoint of one tier-state partition up to its current end, and delete all but the ``keep`` newest.
 
     Yields before each step; returns the position. The agent's view has only the partitions that its broker hosts, so a
     complete view is built in ``new_store()`` from the previous checkpoint, and closed at the end. Raises ViewBehind if
     the view is not ready, IllegalTransition while an integrity hold exists or a key has two values, and CorruptData for
-    a foreign key. Also raises the errors of topic and store.
+    a foreign key. Also raises Unavailable once ``stop`` is set, and the errors of topic and store.
     """
     objects, place, tier_partition = shelf.objects, shelf.place, shelf.tier_partition
     names = place.checkpoints(objects)
@@ -68,12 +70,12 @@ def checkpoint(
     view = new_store()
     try:
         try:
-            position = _caught_up(view, topic, tier_partition, clock, seed)
+            position = _caught_up(view, topic, tier_partition, clock, seed, stop)
         except PositionLost as lost:  # the previous checkpoint belongs to a log that was truncated since
             refused(place.prefix, lost)
             view.close()
             view = new_store()
-            position = _caught_up(view, topic, tier_partition, clock, None)
+            position = _caught_up(view, topic, tier_partition, clock, None, stop)
         if position not in (name.position for name in names):
             _refuse_what_is_doubtful(view, tier_partition)
             with scratch_folder(view) as folder:
@@ -97,6 +99,7 @@ def _caught_up(
     tier_partition: int,
     clock: Clock,
     seed: CheckpointSeed | None,
+    stop: threading.Event | None,
 ) -> Position:
     """Fill an empty view up to an end captured now, from a checkpoint or from the beginning; return its position.
 
@@ -106,7 +109,7 @@ def _caught_up(
     end = topic.end(tier_partition)
     if seed is not None:
         seed(view, tier_partition, end)
-    catch_up(topic, view, {tier_partition: end})
+    catch_up(topic, view, {tier_partition: end}, stop=stop)
     if clock.monotonic() - began > READY_AGE_S:
         raise ViewBehind("the view is not ready: it took too long to catch up", tier_partition=tier_partition)
     view.mark_as_of(tier_partition, now_ms)

@@ -37,7 +37,7 @@ from .as_of import AsOf
 from .following import EVERYTHING, Following, Interest
 from .generations import Generations
 from .progress import Progress
-from .replay import Builder, reader_at, until_stopped
+from .replay import Builder, reader_at
 
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
@@ -81,8 +81,7 @@ class Follower:
         self._unproven = False
         self._generation = 0
         self._stop = threading.Event()
-        stoppable = until_stopped(topic, self._stop)
-        self._builder = Builder(stoppable, generations, following.seed, self._interest, clock, self._partitions)
+        self._builder = Builder(topic, generations, following.seed, self._interest, clock, self._partitions, self._stop)
         self._checked_topic_id = clock.monotonic()
         self._thread = threading.Thread(target=inherited(self._run), name="follower", daemon=True)
 
@@ -356,7 +355,7 @@ class Follower:
         """Replace the view by a new one that was built up to ends captured now. Close and delete the old view."""
         self._close_reader()
         self._listener(ViewRebuilt(reason))
-        fresh = self._builder.rebuilt(self._as_of)
+        fresh = self._builder.rebuild(self._as_of)
         with self._applied:
             old, self._store = self._store, fresh
             self.lost, self._unproven = None, True

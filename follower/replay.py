@@ -1,4 +1,4 @@
-"""Replay: apply the tier-state topic to a store, from the store's position up to captured ends.
+"""Replays the tier-state topic: applies its records to a store, from the store's positions up to captured ends.
 
 A rebuild begins with a usable checkpoint if there is one.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, cast
 
 from ..broker.tier_reader import UNKNOWN_EPOCH
 from ..broker.tier_topic import TierBatch, TierReader, TierTopic
@@ -27,6 +25,7 @@ from .generations import Generations
 
 POLL_S = 0.2
 SILENT_POLLS = 150
+"""Polls without a record, half a minute, after which `batches_until` raises BrokerUnavailable."""
 
 
 def reader_at(topic: TierTopic, store: ViewStore, tier_partitions: Collection[int]) -> TierReader:
@@ -44,12 +43,13 @@ def catch_up(
     without: str | None = None,
     interest: Interest | None = None,
     progress: Callable[[int], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> int:
     """Apply all records below ``ends``, and return the number of records read.
 
     The fact under the key ``without`` is not applied. Partitions that ``interest`` does not want are dropped, and the
     store records that. ``progress`` is called with the number of records read so far. Raises PositionLost after a
-    truncation.
+    truncation, and Unavailable once ``stop`` is set.
     """
     interest = interest or Interest(topic.mapped_partitions)
     pending_ends = {number: end for number, end in ends.items() if store.position(number) < end}
@@ -58,7 +58,7 @@ def catch_up(
     read = 0
     with closing(reader_at(topic, store, pending_ends)) as reader:
         while pending_ends:
-            batches = reader.poll(POLL_S)
+            batches = _poll(reader, stop)
             for batch in batches:
                 number = batch.tier_partition
                 end = ends[number]
@@ -86,66 +86,48 @@ def _check_ends(topic: TierTopic, ends: Mapping[int, Position]) -> None:
             )
 
 
+def _poll(reader: TierReader, stop: threading.Event | None) -> list[TierBatch]:
+    if stop is not None and stop.is_set():
+        raise Unavailable("this process stops")
+    alive()  # tells the watchdog that a long replay has not stalled
+    return reader.poll(POLL_S)
+
+
 def take_back(
-    topic: TierTopic, store: ViewStore, tier_partition: int, partitions: Collection[TopicIdPartition]
+    topic: TierTopic,
+    store: ViewStore,
+    tier_partition: int,
+    partitions: Collection[TopicIdPartition],
+    stop: threading.Event | None = None,
 ) -> None:
     """Add dropped partitions to the store again, by a replay of the topic up to the store's position.
 
-    The store's other partitions are never changed. Memory: the live sets of ``partitions``.
+    The store's other partitions are never changed. Raises as `catch_up`. Memory: the live sets of ``partitions``.
     """
     scratch = MemoryView(lambda key, value: UnknownFact(key, "not decoded"), topic.mapped_partitions)
     only = Interest(topic.mapped_partitions, lambda number, partition: partition in partitions)
-    catch_up(topic, scratch, {tier_partition: store.position(tier_partition)}, interest=only)
+    catch_up(topic, scratch, {tier_partition: store.position(tier_partition)}, interest=only, stop=stop)
     store.adopt(tier_partition, partitions, scratch)
 
 
-def batches_until(reader: TierReader, tier_partition: int, end: Position) -> Iterator[TierBatch]:
+def batches_until(
+    reader: TierReader, tier_partition: int, end: Position, stop: threading.Event | None = None
+) -> Iterator[TierBatch]:
     """Yield batches until ``end`` is reached, then close the reader. The last batch may have records beyond ``end``.
 
-    Raises BrokerUnavailable if no records come for half a minute.
+    Raises BrokerUnavailable if no records come for half a minute, and Unavailable once ``stop`` is set.
     """
     silent = 0
     with closing(reader):
         while True:
-            batches = reader.poll(POLL_S)
+            batches = _poll(reader, stop)
             silent = 0 if batches else silent + 1
             if silent >= SILENT_POLLS:
-                raise BrokerUnavailable("tier-state topic brings nothing", tier_partition=tier_partition, end=end)
+                raise BrokerUnavailable("tier-state topic returns nothing", tier_partition=tier_partition, end=end)
             for batch in batches:
                 yield batch
                 if batch.following >= end:
                     return
-
-
-def until_stopped(topic: TierTopic, stop: threading.Event) -> TierTopic:
-    """Return the topic with readers that raise Unavailable once ``stop`` is set, for work that must end soon then."""
-    return cast(TierTopic, _UntilStopped(topic, stop))
-
-
-class _UntilStopped:
-    def __init__(self, topic: TierTopic, stop: threading.Event) -> None:
-        self._topic, self._stop = topic, stop
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._topic, name)
-
-    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        return _Reader(self._topic.reader(positions, epochs), self._stop)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    reader: TierReader
-    stop: threading.Event
-
-    def poll(self, timeout: float) -> list[TierBatch]:
-        if self.stop.is_set():
-            raise Unavailable("this process stops")
-        alive()  # tells the watchdog that a long replay has not stalled
-        return self.reader.poll(timeout)
-
-    def close(self) -> None:
-        self.reader.close()
 
 
 class Builder:
@@ -159,23 +141,24 @@ class Builder:
         interest: Interest,
         clock: Clock,
         tier_partitions: Sequence[int],
+        stop: threading.Event,
     ) -> None:
         self._topic, self._generations, self._seed, self._interest = topic, generations, seed, interest
-        self._clock, self._numbers = clock, tier_partitions
+        self._clock, self._numbers, self._stop = clock, tier_partitions, stop
 
-    def rebuilt(self, as_of: AsOf) -> ViewStore:
+    def rebuild(self, as_of: AsOf) -> ViewStore:
         """Return a new, installed view. Raises ViewBehind if a retry is needed, and the errors of topic and disk."""
         try:
             try:
-                return self._installed(as_of, self._seed)
+                return self._install(as_of, self._seed)
             except PositionLost:
                 if self._seed is None:
                     raise
-                return self._installed(as_of, None)  # the checkpoint belongs to a lost branch of the log
+                return self._install(as_of, None)  # the checkpoint belongs to a lost branch of the log
         except (PositionLost, CorruptData) as lost:
             raise ViewBehind("a rebuild of the view failed, and is tried again", reason=lost) from lost
 
-    def _installed(self, as_of: AsOf, seed: Seed | None) -> ViewStore:
+    def _install(self, as_of: AsOf, seed: Seed | None) -> ViewStore:
         fresh = self._generations.fresh()
         try:
             self._fill(fresh, seed)
@@ -195,7 +178,7 @@ class Builder:
                 seed(fresh, number, end)
             with closing(reader_at(self._topic, fresh, self._numbers)) as reader:
                 reader.poll(0)  # raises PositionLost if the log begins above a checkpoint, or was truncated below it
-        catch_up(self._topic, fresh, ends, interest=self._interest)
+        catch_up(self._topic, fresh, ends, interest=self._interest, stop=self._stop)
         self.settle(fresh)  # a checkpoint also has unwanted partitions
         for number in self._numbers:
             fresh.mark_as_of(number, at_ms)
@@ -210,7 +193,7 @@ class Builder:
         for number in self._numbers:
             partitions = frozenset(each for each in store.dropped(number) if self._interest.wants(number, each))
             if partitions:
-                take_back(self._topic, store, number, partitions)
+                take_back(self._topic, store, number, partitions, self._stop)
 
     def check_same(self, store: ViewStore) -> None:
         """Raise PositionLost if the topic no longer has the history that the store was read from."""
@@ -221,6 +204,6 @@ class Builder:
         """Raise Fenced when another topic has this name now: this process cannot recover from that."""
         if self._topic.current_topic_id() != self._topic.topic_id:
             raise Fenced(
-                "the tier-state topic was re-created: this process must be started again",
+                "the tier-state topic was re-created: restart this process",
                 topic_id=self._topic.topic_id,
             )

@@ -1,9 +1,8 @@
-"""The view of Kafka's own tiered storage: a `TierView` made from the metadata topic. Nothing is ever written.
+"""The `TierView` of topics that Kafka tiers itself (KIP-405), from Kafka's metadata topic. It writes nothing.
 
-The view is read when it is asked: `require_fresh` reads the topic up to an end that it captures. There is no thread.
-The lineage of a partition is the leader epoch index of its newest segment: the complete checkpoint of the leader that
-copied it. While a newer leader has copied nothing, the broker confirms it (`fetch/confirmation.py`), as for tierstate's
-own facts.
+The view has no thread: `require_fresh` captures the end of the metadata topic, and reads up to this end. The lineage of
+a partition is the leader epoch index of its newest segment: the complete checkpoint of the leader that copied it. While
+a newer leader has copied nothing, the broker confirms the lineage (`fetch/confirmation.py`), as for tierstate's facts.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from .fold import Fold, SegmentNow, open_rows
 from .topic import MetadataTopic, metadata_partition_of
 
 SILENCE_S = 20.0
-"""Seconds without a record after which reading the topic is given up."""
+"""Seconds without a record after which a read of the topic raises ViewBehind."""
 POLL_S = 0.1
 NO_TERM = FactId.of(bytes(16))
 """The id of the term in these views: Kafka's records have no terms."""
-LINEAGES = 4096
+CACHE_ENTRIES = 4096
 
 
 class MetadataView:
-    """A `TierView`. Thread-safe. ``prefixes``: those that the plugin's ``key.prefix`` has had, the newest first.
+    """A `TierView`. Thread-safe. ``prefixes``: all values that the plugin's ``key.prefix`` had, the newest first.
 
     ``topics``: only these topics are read; None: all. ``folder``: where the view is kept over restarts; None: in
     memory. ``keys`` opens the indexes of encrypted segments. Close the view after its last use.
@@ -69,10 +68,11 @@ class MetadataView:
         self._reader: TierReader | None = None
         self._numbers: set[int] = set()
         """The metadata partitions that the reader reads."""
-        self._captured: dict[int, float] = {}
+        self._fresh_at: dict[int, float] = {}
+        """When the view was last at the end of each metadata partition, in seconds of the monotonic clock."""
         self._views: dict[TopicIdPartition, tuple[object, PartitionView]] = {}
-        self._lineages: LRUCache[RemoteSegmentId, Lineage] = LRUCache(LINEAGES)
-        self._keys_of: LRUCache[RemoteSegmentId, str] = LRUCache(LINEAGES)
+        self._lineages: LRUCache[RemoteSegmentId, Lineage] = LRUCache(CACHE_ENTRIES)
+        self._keys_of: LRUCache[RemoteSegmentId, str] = LRUCache(CACHE_ENTRIES)
 
     def close(self) -> None:
         with self._lock:
@@ -102,20 +102,20 @@ class MetadataView:
         with self._lock:
             self._require_read(number)
             version = self._fold.version(partition), self._fold.problems(number)
-            known = self._views.get(partition)
-            if known is None or known[0] != version:
-                known = self._views[partition] = version, self._viewed(partition, version[1])
-            return known[1]
+            cached = self._views.get(partition)
+            if cached is None or cached[0] != version:
+                cached = self._views[partition] = version, self._build(partition, version[1])
+            return cached[1]
 
     def facts(self, partition: TopicIdPartition) -> list[LiveFact]:
-        """Return nothing: there are no facts."""
+        """Return no facts: Kafka's metadata has none."""
         return []
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
         return []
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
-        """Do nothing: there are none."""
+        """Do nothing: this view has no second values."""
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
         with self._lock:
@@ -125,31 +125,31 @@ class MetadataView:
         with self._lock:
             age = self.age_s(tier_partition)
             if age is None or age >= max_age:
-                at = self._clock.monotonic()
+                now = self._clock.monotonic()
                 self._read_to(tier_partition, self._topic.end(tier_partition))
-                self._captured[tier_partition] = at
+                self._fresh_at[tier_partition] = now
 
     def require_ready(self, tier_partition: int) -> None:
         self.require_fresh(tier_partition, READY_AGE_S)
 
     def age_s(self, tier_partition: int) -> float | None:
-        captured = self._captured.get(tier_partition)
-        return None if captured is None else self._clock.monotonic() - captured
+        fresh_at = self._fresh_at.get(tier_partition)
+        return None if fresh_at is None else self._clock.monotonic() - fresh_at
 
     # --- reading the topic ---------------------------------------------------------------------------------------
 
     def _require_read(self, number: int) -> None:
-        if number not in self._captured:
+        if number not in self._fresh_at:
             self.require_fresh(number, 0.0)
 
     def _read_to(self, number: int, end: Position) -> None:
-        """Apply all records before ``end``. If the topic lost the position, read this metadata partition again."""
+        """Apply all records before ``end``. If the topic lost the view's position, begin at the topic's start again."""
         try:
             self._read(number, end)
         except PositionLost:
             self._close_reader()
-            kept = [each for each in self._fold.partitions() if self.tier_partition(each) == number]
-            self._fold.forget(number, kept)
+            partitions = [each for each in self._fold.partitions() if self.tier_partition(each) == number]
+            self._fold.forget(number, partitions)
             self._read(number, end)
 
     def _read(self, number: int, end: Position) -> None:
@@ -159,14 +159,14 @@ class MetadataView:
                 self._fold.apply(number, (), self._topic.start(number), -1)
                 self._close_reader()
                 continue
-            for batch in self._reading(number).poll(POLL_S):
+            for batch in self._reader_of(number).poll(POLL_S):
                 if batch.entries:
                     progress = self._clock.monotonic()
                 self._fold.apply(batch.tier_partition, batch.entries, batch.following, batch.epoch)
             if self._clock.monotonic() - progress > SILENCE_S:
                 raise ViewBehind("the metadata topic does not answer", partition=number, position=position, end=end)
 
-    def _reading(self, number: int) -> TierReader:
+    def _reader_of(self, number: int) -> TierReader:
         """Return a reader that also reads ``number``."""
         if self._reader is None or number not in self._numbers:
             self._close_reader()
@@ -182,13 +182,13 @@ class MetadataView:
 
     # --- from records to a partition's view ----------------------------------------------------------------------
 
-    def _viewed(self, partition: TopicIdPartition, problems: tuple[str, ...]) -> PartitionView:
+    def _build(self, partition: TopicIdPartition, problems: tuple[str, ...]) -> PartitionView:
         segments = {each.record.segment_id: each for each in self._fold.segments(partition)}
         if not segments:
             return PartitionView(partition, degraded=problems)
         readable = [each for each in segments.values() if each.state is SegmentState.COPY_SEGMENT_FINISHED]
         remote = {each.record.segment_id: self._remote(each) for each in readable}
-        newest = max(readable, key=_age, default=None)
+        newest = max(readable, key=_epoch_and_end, default=None)
         leader = None if newest is None else self._leader(newest, remote[newest.record.segment_id])
         meanings = {key: _meaning(each, remote.get(key)) for key, each in segments.items()}
         ordered = tuple(sorted(remote.values(), key=lambda each: (each.offsets.start, each.offsets.end)))
@@ -233,12 +233,12 @@ class MetadataView:
         )
 
     def _object_key(self, segment: SegmentNow) -> str:
-        """Return the key that the plugin recorded, else the one below the configured prefix that has the segment."""
+        """Return the key that the plugin recorded, or else the first possible key that has a manifest."""
         record, custom = segment.record, segment.custom
         if custom.prefix is not None and custom.key is not None:
             return custom.prefix + custom.key
-        if (known := self._keys_of.get(record.segment_id)) is not None:
-            return known
+        if (cached := self._keys_of.get(record.segment_id)) is not None:
+            return cached
         place = record.topic, record.partition.topic_id, record.partition.partition
         keys = [names.base_key(*place, record.offsets.start, record.segment_id) for names in self._names]
         key = keys[0] if len(keys) == 1 else next((each for each in keys if self._exists(each)), keys[0])
@@ -260,8 +260,8 @@ class MetadataView:
         )
 
     def _lineage(self, segment: RemoteSegment) -> Lineage:
-        if (known := self._lineages.get(segment.segment_id)) is not None:
-            return known
+        if (cached := self._lineages.get(segment.segment_id)) is not None:
+            return cached
         file = object_key(segment.object_key, ObjectKind.INDEXES)
         try:
             manifest = read_manifest(self._store, segment.object_key)
@@ -282,7 +282,7 @@ class MetadataView:
         return lineage
 
 
-def _age(segment: SegmentNow) -> tuple[int, int]:
+def _epoch_and_end(segment: SegmentNow) -> tuple[int, int]:
     return _last_epoch(segment.record.leader_epochs), segment.record.offsets.end
 
 
@@ -332,18 +332,18 @@ class MetadataWatch:
             self._trouble = str(error)
 
     def ages(self) -> dict[int, float]:
-        """Return the seconds since each metadata partition was at its end, or since the watch began if it never was."""
-        since = self._clock.monotonic() - self._began
+        """Return, by metadata partition, the seconds since the view was at its end, or else since the watch began."""
+        running = self._clock.monotonic() - self._began
         numbers = range(self._view.metadata_partitions)
-        return {number: since if (age := self._view.age_s(number)) is None else age for number in numbers}
+        return {number: running if (age := self._view.age_s(number)) is None else age for number in numbers}
 
     def behind(self, max_age: float) -> list[str]:
         """Return the reasons why a reader that accepts a view of ``max_age`` seconds must not rely on this view."""
-        reasons = [] if self._trouble is None else [f"the view does not get on: {self._trouble}"]
+        reasons = [] if self._trouble is None else [f"the view makes no progress: {self._trouble}"]
         numbers = range(self._view.metadata_partitions)
         unread = [number for number in numbers if self._view.age_s(number) is None]
         if unread:
             reasons.append(f"metadata partitions were not read to their end yet: {len(unread)}")
-        elif max(self.ages().values(), default=0.0) >= max_age:
-            reasons.append(f"the view is {max(self.ages().values()):.0f} s behind Kafka's metadata topic")
+        elif (oldest := max(self.ages().values(), default=0.0)) >= max_age:
+            reasons.append(f"the view is {oldest:.0f} s behind Kafka's metadata topic")
         return reasons

@@ -1,4 +1,4 @@
-"""Configuration text with which other programs open the catalog of the tables, made from pyiceberg's properties."""
+"""Makes the configuration text with which other programs open the tables' catalog, from pyiceberg's properties."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ DUCKDB = """import duckdb
 
 files = [task.file.file_path for task in table.scan().plan_files()]
 duckdb.read_parquet(files).count("*").show()"""
-_NONE = "# no lines for {program} and a catalog of the type {kind}: set one of the type rest, glue or hive in [catalog]"
+_NO_CONFIGURATION = (
+    "# no lines for {program} and a catalog of the type {kind}: set one of the type rest, glue or hive in [catalog]"
+)
 _TRINO = {
     "rest": ("rest", {"uri": "iceberg.rest-catalog.uri", "warehouse": "iceberg.rest-catalog.warehouse"}),
     "glue": (
@@ -31,6 +33,7 @@ _TRINO = {
     ),
     "hive": ("hive_metastore", {"uri": "hive.metastore.uri"}),
 }
+"""By catalog type: its name in Trino, and Trino's names of its properties. Spark opens these types, too."""
 
 
 def engines(properties: Mapping[str, str], table: str) -> dict[str, str]:
@@ -53,7 +56,7 @@ def _spark(kind: str, properties: Mapping[str, str]) -> str:
         kind = "jdbc"
         others |= {"uri": f"jdbc:sqlite:{database}", "jdbc.schema-version": "V1"}
     elif kind not in _TRINO:
-        return _NONE.format(program="Spark", kind=kind)
+        return _NO_CONFIGURATION.format(program="Spark", kind=kind)
     if "glue.region" in others:
         others["client.region"] = others.pop("glue.region")
     name = f"spark.sql.catalog.{NAME}"
@@ -63,7 +66,7 @@ def _spark(kind: str, properties: Mapping[str, str]) -> str:
 
 def _trino(kind: str, properties: Mapping[str, str]) -> str:
     if kind not in _TRINO:
-        return _NONE.format(program="Trino", kind=kind)
+        return _NO_CONFIGURATION.format(program="Trino", kind=kind)
     type_, names = _TRINO[kind]
     lines = ["connector.name=iceberg", f"iceberg.catalog.type={type_}"]
     return "\n".join([*lines, *(f"{names[key]}={value}" for key, value in properties.items() if key in names)])

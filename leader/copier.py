@@ -1,4 +1,4 @@
-"""Copy one rolled segment to the object store, and record it in facts.
+"""Copies one rolled segment to the object store, and records the copy in facts.
 
     copy-started applied  →  log  →  indexes  →  manifest  →  checks  →  copy-finished   ← the commit point
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ..log.batch import first_codec
+from ..log.batch import MAGIC_AT, first_codec
 from ..log.local_log import SegmentFiles
 from ..log.partition import format_epoch_checkpoint
 from ..rules.candidates import CopyCandidate
@@ -67,9 +67,6 @@ from .checked_log import CheckedLog
 from .object_proof import ObjectProof
 from .term import TermSession
 
-MAGIC_AT = 16
-"""The byte position of a batch's version (magic), the same in every version."""
-
 
 @dataclass(frozen=True, slots=True)
 class CopyTools:
@@ -88,7 +85,7 @@ class CopyTools:
 
 
 def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTools) -> Operation[RemoteSegment]:
-    """Make one attempt. Raises CorruptData (a check failed), NotTiered (old format), Fenced, Unavailable kinds.
+    """Make one attempt to copy. Raises CorruptData if a check fails, NotTiered for an old format, Fenced, Unavailable.
 
     Every file is opened before the first fact is appended, so that reads succeed even if the broker deletes the segment
     during the attempt. `_check_again` then raises Fenced.
@@ -96,21 +93,21 @@ def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTool
     context = session.context
     start_s = context.clock.monotonic()
 
-    def paced(size: int) -> None:
+    def pace(size: int) -> None:
         tools.throttle(size)
         if context.clock.monotonic() - start_s > tools.longest_s:
             raise TimedOut("the copy took too long", offsets=candidate.offsets, seconds=tools.longest_s)
 
     with context.log.open_segment(session.partition, session.name, candidate.base_offset, candidate.next_base) as files:
         _check_format(files, candidate)
-        attempt = _attempt(session, candidate, tools)
-        _check_answers(tools.store, attempt)
+        attempt = _new_attempt(session, candidate, tools)
+        _check_store(tools.store, attempt)
         yield "append copy-started"
         session.append(SegmentCopyStarted(attempt))
         try:
-            segment = yield from upload(session, attempt, files, tools.store, tools.format, paced, tools.listener)
+            segment = yield from upload(session, attempt, files, tools.store, tools.format, pace, tools.listener)
             _check_again(session, candidate, files)
-            paced(0)
+            pace(0)
         except Exception as error:  # copy-finished was never sent, so this attempt must remove its objects
             yield from _give_up(session, attempt, tools.store, error)
             raise
@@ -140,7 +137,7 @@ def _check_format(files: SegmentFiles, candidate: CopyCandidate) -> None:
         )
 
 
-def _check_answers(store: ObjectReader, attempt: CopyAttempt) -> None:
+def _check_store(store: ObjectReader, attempt: CopyAttempt) -> None:
     """Check that the store answers before the first fact is appended*. Raises the store's errors.
 
     Without this check, an outage of hours would leave two facts per attempt and partition: they cannot be erased before
@@ -150,7 +147,7 @@ def _check_answers(store: ObjectReader, attempt: CopyAttempt) -> None:
         store.head(attempt.object_key)
 
 
-def _attempt(session: TermSession, candidate: CopyCandidate, tools: CopyTools) -> CopyAttempt:
+def _new_attempt(session: TermSession, candidate: CopyCandidate, tools: CopyTools) -> CopyAttempt:
     segment_id = RemoteSegmentId.of(session.context.ids.uuid())
     key = tools.keys.base_key(
         session.name, session.partition.topic_id, session.partition.partition, candidate.base_offset, segment_id
@@ -180,22 +177,22 @@ def _check_again(session: TermSession, candidate: CopyCandidate, files: SegmentF
 
 
 def _give_up(session: TermSession, attempt: CopyAttempt, store: ObjectWriter, error: Exception) -> Operation[None]:
-    """Remove the attempt's objects and append the facts of that, as far as possible. Raises no tierstate error.
+    """Remove the attempt's objects, and append facts about it, as far as possible. Raises no tierstate error.
 
     The objects are removed first: no reader knows them, and a fenced term may still remove objects that it wrote.
     Delete-finished is appended only if no object can land later. A write of unknown outcome may land later, and then a
     sweep needs the facts that name the segment id.
     """
-    gone = False
+    removed = False
     yield "delete own objects"
     with suppress(TierstateError):
         delete_segment(store, attempt)
-        gone = not isinstance(error, (StorageUnavailable, Throttled))
+        removed = not isinstance(error, (StorageUnavailable, Throttled))
     with suppress(TierstateError):
         yield "append delete-started"
         reason, now = DeleteReason.FAILED_ATTEMPT, session.now()
         session.append(SegmentDeleteStarted(attempt, session.term, session.counter(), reason, now))
-        if gone:
+        if removed:
             yield "append delete-finished"
             session.append(SegmentDeleteFinished(attempt, session.term, session.counter(), session.now()))
 

@@ -1,4 +1,4 @@
-"""Read the 61-byte headers of record batches (magic 2). Nothing is decompressed here.
+"""Reads the 61-byte headers of record batches (magic 2). Nothing is decompressed here.
 
 Layout: Kafka's ``DefaultRecordBatch``. The CRC-32C covers the bytes from the attributes to the end of the batch. It
 does not cover the base offset and the leader epoch.
@@ -18,10 +18,11 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
 _PREFIX_BYTES = 12
 _CRC_FROM = 21
+MAGIC_AT = 16
+"""The byte position of a batch's version (magic), the same in every version."""
 MAX_BATCH_BYTES = 2**31 - 1
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-CREATE_TIME, APPEND_TIME = 0, 1
 CODEC, TRANSACTIONAL, CONTROL = 7, 16, 32
 """Bit masks of the attributes. Transaction markers have both TRANSACTIONAL and CONTROL set."""
 
@@ -49,11 +50,6 @@ class BatchHeader:
     def codec(self) -> int:
         """Return the index into `CODECS`."""
         return self.attributes & CODEC
-
-    @property
-    def timestamp_type(self) -> int:
-        """Return 0 for create time, 1 for log append time."""
-        return (self.attributes >> 3) & 1
 
     @property
     def is_transactional(self) -> bool:
@@ -126,8 +122,8 @@ def read_header(view: memoryview, at: int, source: str, position: int) -> BatchH
         raise CorruptData("batch has an impossible size", **facts, bytes=length)
     if base < 0 or delta < 0 or count < 0 or count > delta + 1 or base + delta >= 2**63:
         raise CorruptData("batch header contradicts itself", **facts, offset=base, delta=delta, records=count)
-    if attributes & 7 >= len(CODECS):
-        raise CorruptData("batch has an unknown codec", **facts, codec=attributes & 7)
+    if attributes & CODEC >= len(CODECS):
+        raise CorruptData("batch has an unknown codec", **facts, codec=attributes & CODEC)
     return BatchHeader(
         position + at, base, length + _PREFIX_BYTES, epoch, magic, crc, attributes, base + delta, first, latest, pid,
         pepoch, sequence, count,
@@ -146,4 +142,4 @@ def batch_bytes(data: bytes) -> int | None:
     if len(data) < HEADER_BYTES:
         return None
     length = int.from_bytes(data[8:12], "big", signed=True)
-    return length + _PREFIX_BYTES if data[16] == 2 and length >= HEADER_BYTES - _PREFIX_BYTES else None
+    return length + _PREFIX_BYTES if data[MAGIC_AT] == 2 and length >= HEADER_BYTES - _PREFIX_BYTES else None

@@ -3,7 +3,7 @@
     header | throttle | error | session | [topic, [entry: index, error, bounds, aborted, replica, records], tags], tags
 
 An entry's error code and bounds have fixed positions, so an entry without records is changed in place. An entry to
-which remote records are added is built again (`filled`).
+which remote records are added is built again (`fill_entry`).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class AnsweredPartition:
     def place(self) -> Place:
         return self.topic, self.partition
 
-    def begins_at(self, log_start: int) -> None:
+    def set_log_start(self, log_start: int) -> None:
         """Replace the log start offset, in versions that have one."""
         if self.version >= 5:
             _INT64.pack_into(self.head, self.lead + _LEAD.size - _INT64.size, log_start)
 
-    def says(self, error: int, bounds: LogicalBounds | None) -> None:
+    def set_result(self, error: int, bounds: LogicalBounds | None) -> None:
         """Replace the error code and the bounds (None: unknown) in the entry. The entry must have no records."""
         lead = _lead(self.version, self.partition, error, bounds)
         self.head[self.lead : self.lead + len(lead)] = lead
@@ -185,7 +185,7 @@ class FetchAnswer:
             frame.tags(self._flexible)
 
 
-def filled(entry: AnsweredPartition, piece: Fetched, bounds: LogicalBounds) -> list[bytes | memoryview]:
+def fill_entry(entry: AnsweredPartition, piece: Fetched, bounds: LogicalBounds) -> list[bytes | memoryview]:
     """Return buffers to send in order: the bytes before the entry, and the entry with the records of ``piece``."""
     flexible = APIS[Key.FETCH].is_flexible(entry.version)
     head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, bounds)

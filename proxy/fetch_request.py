@@ -37,7 +37,7 @@ _SESSION = struct.Struct(">ii")
 NO_SESSION = (0, -1)
 
 
-class Wanted(NamedTuple):
+class FetchPosition(NamedTuple):
     """The position to read in one partition. The first batch is returned even if it is larger than ``max_bytes``.
 
     ``at``: the position of the field with the offset in the request; -1 if no request has it."""
@@ -58,7 +58,7 @@ class FetchRequest(NamedTuple):
     max_bytes: int
     isolation: Isolation
     follower: bool
-    positions: dict[Place, Wanted]
+    positions: dict[Place, FetchPosition]
     max_bytes_at: int
     topics: dict[bytes, str]
 
@@ -79,14 +79,14 @@ def read_fetch(data: bytearray, at: int, version: int, names: Mapping[bytes, str
     max_wait_ms, max_bytes, isolation = _LEAD.unpack_from(data, frame.skip(_LEAD.size))
     if version >= 7:
         _SESSION.pack_into(data, frame.skip(_SESSION.size), *NO_SESSION)
-    positions: dict[Place, Wanted] = {}
+    positions: dict[Place, FetchPosition] = {}
     topics: dict[bytes, str] = {}
     for _ in range(frame.count(flexible, 6)):
         topic = frame.string(flexible) if version < TOPIC_IDS else read_topic_id(frame, topics, names)
         for _ in range(frame.count(flexible, 16)):
             begin = frame.skip(entry.size)
             number, offset, most = entry.unpack_from(data, begin)
-            positions[topic, number] = Wanted(Offset(offset), most, begin + (8 if version >= 9 else 4))
+            positions[topic, number] = FetchPosition(Offset(offset), most, begin + (8 if version >= 9 else 4))
             frame.tags(flexible)
         frame.tags(flexible)
     if version >= 7:
@@ -130,7 +130,7 @@ def _asked(version: int) -> struct.Struct:
     return struct.Struct(f">i{epoch}xq{last_epoch + start}xi")
 
 
-def send_beyond(data: bytearray, position: Wanted) -> None:
+def send_beyond(data: bytearray, position: FetchPosition) -> None:
     """Replace the offset by one beyond every log. The broker then checks the client's rights, and has no record."""
     _INT64.pack_into(data, position.at, BEYOND)
 

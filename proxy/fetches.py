@@ -6,8 +6,8 @@
     or remote ones are ready         lowered for this before it was sent
 
 An answer with records of the broker never waits for remote records, so that partitions at the end of their log are not
-delayed. An answer without any waits for remote records: as long as the client allows if the broker lacks all of its
-offsets, otherwise at most `remote_wait`, because new records may arrive at the broker.
+delayed. An answer without records of the broker waits for remote records. It waits as long as the client allows if the
+broker lacks the offsets of all entries, otherwise at most `remote_wait`, because new records may arrive at the broker.
 
 Bounds in an answer are those of both tiers. An offset outside of them keeps the broker's OFFSET_OUT_OF_RANGE.
 """
@@ -24,31 +24,31 @@ from ..state.ids import TopicId
 from . import codes
 from .budget import FREE, Budget
 from .codes import Counts
-from .cold_reads import ColdRead, ColdReads, RemoteReads, wait_for_one
 from .deletions import Deletions
-from .fetch_answer import AnsweredPartition, FetchAnswer, filled
-from .fetch_request import HELD_BYTES, FetchRequest, Place, Wanted, lower, send_beyond
+from .fetch_answer import AnsweredPartition, FetchAnswer, fill_entry
+from .fetch_request import HELD_BYTES, FetchPosition, FetchRequest, Place, lower, send_beyond
 from .known_bounds import Known, KnownBounds
 from .listeners import Listeners
 from .older_offsets import OlderOffsets
 from .peer import Part, Peer, framed
 from .read_log import ReadLog, Reads
+from .remote_reads import ConnectionReads, RemoteRead, RemoteReads, wait_for_one
 from .topic_names import TopicNames
 
 BOUNDS_WAIT_S = 1.0
 """The most seconds that an answer without records waits for the bounds of both tiers."""
 EMPTY_BYTES, EMPTY_ENTRY_BYTES = 1024, 320
-"""An answer larger than the first, plus the second per partition, has records: topic names have up to 249 bytes."""
+"""An answer larger than EMPTY_BYTES plus EMPTY_ENTRY_BYTES per partition has records."""
 _INT32 = struct.Struct(">i")
 
 
 @dataclass(slots=True)
-class _Cold:
-    """An entry whose offset the broker lacks. ``known`` or ``error`` is set once the bounds are known, or are not."""
+class _RemoteEntry:
+    """An entry whose offset the broker lacks. `Fetches._find_bounds` sets ``known`` (the bounds), or else ``error``."""
 
     entry: AnsweredPartition
-    position: Wanted
-    read: ColdRead | None
+    position: FetchPosition
+    read: RemoteRead | None
     known: Known | None = None
     error: TierstateError | None = None
 
@@ -58,14 +58,14 @@ class _Cold:
 
     @property
     def piece_size(self) -> int:
-        """Return the bytes that can be sent now; 0 if there are none, or if they are no longer of this log."""
+        """Return the number of bytes that can be sent now: 0 without a piece, or with a piece of another log."""
         piece = None if self.read is None else self.read.piece
         if piece is None or self.known is None or self.is_outside:
             return 0
         return len(piece.data) if piece.topic_id in (None, self.known.topic_id) else 0
 
 
-def _has(bounds: LogicalBounds, position: Wanted) -> bool:
+def _has(bounds: LogicalBounds, position: FetchPosition) -> bool:
     return (bounds.log_start or 0) <= position.offset <= bounds.high_watermark
 
 
@@ -98,20 +98,20 @@ class Fetches:
 
     def __init__(self, client: Peer, broker: Peer, parts: ProxyParts, reads: Reads) -> None:
         self._client, self._broker, self._parts, self._reads = client, broker, parts, reads
-        self._cold = ColdReads(parts.remote_reads)
+        self._remote = ConnectionReads(parts.remote_reads)
 
     def close(self) -> None:
-        self._cold.close()
+        self._remote.close()
 
-    async def asked(self, request: FetchRequest, data: bytearray) -> None:
+    async def prepare(self, request: FetchRequest, data: bytearray) -> None:
         """Lower ``max_bytes`` in ``data``, the bytes of ``request``, if remote records are expected for it.
 
-        A broker that tiers its topics itself (KIP-405) would read remote records for this request. So it is asked for
-        an offset beyond its log in their place, and answers as one that lacks them.
+        A broker that tiers its topics itself (KIP-405) would read remote records for this request. So remote offsets
+        are replaced by one beyond the log, and the broker answers like a broker that lacks them.
         """
         if self._parts.whole_log and not request.follower:
             await asyncio.gather(*(self._send_beyond(each, request, data) for each in request.positions))
-        if self._cold.of(request):
+        if self._remote.of(request):
             lower(data, request, HELD_BYTES if self._parts.budget.has(HELD_BYTES) else FREE // 2)
 
     async def _send_beyond(self, place: Place, request: FetchRequest, data: bytearray) -> None:
@@ -121,90 +121,90 @@ class Fetches:
             send_beyond(data, position)
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
-        """Send the client the answer, streamed or filled. ``size`` is its frame's, and ``lead`` its first bytes."""
+        """Send the client the answer, streamed or filled. ``size``: of its frame; ``lead``: the frame's first bytes."""
         answer = FetchAnswer(self._broker, request.version, request.topics)
         may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.positions)
-        if may_be_empty or any(read.ready for read in self._cold.of(request)):
+        if may_be_empty or any(read.ready for read in self._remote.of(request)):
             share = self._parts.budget.for_a_frame(size)
             if share is not None:
                 with share:
-                    await self._filled(lead, answer, request, may_be_empty)
+                    await self._send_filled(lead, answer, request, may_be_empty)
                 return
-        await self._streamed(size, lead, answer, request)
+        await self._stream(size, lead, answer, request)
 
-    async def _streamed(self, size: int, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
+    async def _stream(self, size: int, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
         client, wait_s = self._client, self._parts.remote_wait_s
         client.write(_INT32.pack(size) + lead)
         while (entry := await answer.next()) is not None:
-            cold = await self._seen(entry, request)
-            if cold is not None:
-                await self._look(cold, wait_s)
-                self._not_yet(cold)
-            self._passed(entry, request, entry.size)
+            remote = await self._begin_read(entry, request)
+            if remote is not None:
+                await self._find_bounds(remote, wait_s)
+                self._answer_not_yet(remote)
+            self._count_passed(entry, request, entry.size)
             client.write(entry.head)
             await self._broker.pipe(entry.size, client)
         client.write(await answer.rest())
         await client.flush()
 
-    async def _filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest, may_be_empty: bool) -> None:
-        held: list[tuple[AnsweredPartition, bytes, _Cold | None]] = []
-        cold: list[_Cold] = []
+    async def _send_filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest, may_be_empty: bool) -> None:
+        held: list[tuple[AnsweredPartition, bytes, _RemoteEntry | None]] = []
+        missing: list[_RemoteEntry] = []
         while (entry := await answer.next()) is not None:
             records = await self._broker.exactly(entry.size)
-            missing = await self._seen(entry, request)
-            held.append((entry, records, missing))
-            if missing is not None:
-                cold.append(missing)
+            remote = await self._begin_read(entry, request)
+            held.append((entry, records, remote))
+            if remote is not None:
+                missing.append(remote)
         rest = await answer.rest()
         parts: list[Part] = [lead]
-        if not cold:
+        if not missing:
             for entry, records, _ in held:
-                self._passed(entry, request, len(records))
+                self._count_passed(entry, request, len(records))
                 parts += (entry.head, records)
             whole = framed([*parts, rest])
-            if not may_be_empty:
+            if may_be_empty:  # small, and the most frequent answer: this makes fewer calls than `send`
+                self._client.write(b"".join(whole))
+                await self._client.flush()
+            else:
                 await self._client.send(whole)
-                return
-            self._client.write(b"".join(whole))
-            await self._client.flush()
             return
         local = sum(len(records) for _, records, _ in held)
-        await self._wait(cold, request, bool(local), only_cold=len(cold) == len(held))
-        sent: list[ColdRead] = []
+        await self._wait(missing, request, bool(local), only_missing=len(missing) == len(held))
+        sent: list[RemoteRead] = []
         room = request.max_bytes - local
-        for entry, records, missing in held:
-            size = 0 if missing is None else missing.piece_size
+        for entry, records, remote in held:
+            size = 0 if remote is None else remote.piece_size
             # the first records of an answer always fit, so that consumers advance
-            if missing is not None and size and (size <= room or not (local or sent)):
+            if remote is not None and size and (size <= room or not (local or sent)):
                 room -= size
-                sent.append(self._fill(missing, parts))
+                sent.append(self._fill(remote, parts))
                 continue
-            if missing is not None:
-                self._not_yet(missing)
-            self._passed(entry, request, len(records))
+            if remote is not None:
+                self._answer_not_yet(remote)
+            self._count_passed(entry, request, len(records))
             parts += [entry.head, records]
         for read in sent:
-            self._cold.handed_out(read, request.positions[read.place])
+            self._remote.handed_out(read, request.positions[read.place])
         try:
             with self._parts.budget.sent_to(self._client):
                 await self._client.send(framed([*parts, rest]))
         finally:
             for read in sent:
-                self._cold.sent(read)
+                self._remote.sent(read)
 
-    def _fill(self, cold: _Cold, parts: list[Part]) -> ColdRead:
+    def _fill(self, remote: _RemoteEntry, parts: list[Part]) -> RemoteRead:
         """Append the entry with its remote records to ``parts``. Return their read."""
-        assert cold.read is not None
-        assert cold.read.piece is not None
-        assert cold.known is not None
-        piece = cold.read.piece
-        parts += filled(cold.entry, piece, cold.known.bounds)
+        assert remote.read is not None
+        assert remote.read.piece is not None
+        assert remote.known is not None
+        piece = remote.read.piece
+        parts += fill_entry(remote.entry, piece, remote.known.bounds)
         self._parts.counts.filled += 1
         self._parts.counts.filled_bytes += len(piece.data)
-        self._reads.saw(cold.read.place, "remote", cold.position.offset, len(piece.data))
-        return cold.read
+        self._reads.saw(remote.read.place, "remote", remote.position.offset, len(piece.data))
+        return remote.read
 
-    async def _seen(self, entry: AnsweredPartition, request: FetchRequest) -> _Cold | None:
+    async def _begin_read(self, entry: AnsweredPartition, request: FetchRequest) -> _RemoteEntry | None:
         """Begin the remote read of an entry whose offset the broker lacks. Correct the log start in other entries."""
         place = entry.place
         position = request.positions.get(place)
@@ -212,62 +212,64 @@ class Fetches:
             return None
         if entry.error == codes.OFFSET_OUT_OF_RANGE:
             if isinstance(entry.topic, TopicId):
-                return _Cold(entry, position, None, error=UnknownTopic("no name is known", topic_id=entry.topic))
-            return _Cold(entry, position, self._cold.get(place, position, request.isolation))
-        self._cold.drop(place)
+                return _RemoteEntry(entry, position, None, error=UnknownTopic("no name is known", topic_id=entry.topic))
+            return _RemoteEntry(entry, position, self._remote.get(place, position, request.isolation))
+        self._remote.drop(place)
         if entry.log_start > 0 and entry.error == codes.NONE and not isinstance(entry.topic, TopicId):
             known = await self._parts.bounds.seldom(place, self._parts.remote_wait_s)
             if known is not None and known.bounds.log_start is not None:
-                entry.begins_at(min(known.bounds.log_start, entry.log_start))
+                entry.set_log_start(min(known.bounds.log_start, entry.log_start))
         return None
 
-    async def _wait(self, cold: list[_Cold], request: FetchRequest, has_local: bool, *, only_cold: bool) -> None:
-        """Wait for the bounds of ``cold``, and, if the answer has no records, for remote records."""
+    async def _wait(
+        self, missing: list[_RemoteEntry], request: FetchRequest, has_local: bool, *, only_missing: bool
+    ) -> None:
+        """Wait for the bounds of ``missing``, and, if the answer has no records, for remote records."""
         wait_s = self._parts.remote_wait_s
-        await asyncio.gather(*(self._look(each, wait_s if has_local else BOUNDS_WAIT_S) for each in cold))
-        if has_local or any(each.is_outside for each in cold):
+        await asyncio.gather(*(self._find_bounds(each, wait_s if has_local else BOUNDS_WAIT_S) for each in missing))
+        if has_local or any(each.is_outside for each in missing):
             return
-        known = [each for each in cold if each.error is None]
+        readable = [each for each in missing if each.error is None]
         longest, loop = request.max_wait_ms / 1000, asyncio.get_running_loop()
-        ends = loop.time() + (longest if only_cold else min(longest, wait_s))
+        ends = loop.time() + (longest if only_missing else min(longest, wait_s))
         while True:
-            reads = [each.read for each in known if each.read is not None]
-            has_all, left = len(reads) == len(known), ends - loop.time()
+            reads = [each.read for each in readable if each.read is not None]
+            has_all, left = len(reads) == len(readable), ends - loop.time()
             succeeded = await wait_for_one(reads, left if has_all else min(left, wait_s), wait_s)
             if succeeded or has_all or left <= wait_s:
                 return
-            for each in known:  # there was no memory for the reads of some
+            for each in readable:  # some reads have not begun: there was no memory for them
                 if each.read is None:
-                    each.read = self._cold.get(each.entry.place, each.position, request.isolation)
+                    each.read = self._remote.get(each.entry.place, each.position, request.isolation)
 
-    async def _look(self, cold: _Cold, wait_s: float) -> None:
-        """Set the bounds of an entry. Bounds without its offset must be newer than the broker's answer."""
-        if cold.error is not None:
+    async def _find_bounds(self, remote: _RemoteEntry, wait_s: float) -> None:
+        """Set the bounds of an entry. Bounds without its offset are requested again: they may be outdated."""
+        if remote.error is not None:
             return
         try:
-            cold.known = await self._parts.bounds.of(cold.entry.place, wait_s)
-            if cold.is_outside:
-                cold.known = await self._parts.bounds.of(cold.entry.place, wait_s, fresh=True)
+            remote.known = await self._parts.bounds.of(remote.entry.place, wait_s)
+            if remote.is_outside:
+                remote.known = await self._parts.bounds.of(remote.entry.place, wait_s, fresh=True)
         except TierstateError as error:
-            cold.known, cold.error = None, error
+            remote.known, remote.error = None, error
 
-    def _not_yet(self, cold: _Cold) -> None:
+    def _answer_not_yet(self, remote: _RemoteEntry) -> None:
         """Change the entry to an error, or to "nothing yet": its end is higher, so clients fetch again."""
-        entry, read = cold.entry, cold.read
-        error = cold.error or (None if read is None else read.error)
-        code = codes.OFFSET_OUT_OF_RANGE if cold.is_outside else codes.NONE if error is None else codes.code_of(error)
+        entry, read = remote.entry, remote.read
+        error = remote.error or (None if read is None else read.error)
+        code = codes.OFFSET_OUT_OF_RANGE if remote.is_outside else codes.NONE if error is None else codes.code_of(error)
         if code != codes.NONE:
             self._parts.counts.errors[code] += 1
             if code != codes.OFFSET_OUT_OF_RANGE:
-                entry.says(code, None)
+                entry.set_result(code, None)
             return
-        assert cold.known is not None
+        assert remote.known is not None
         self._parts.counts.not_yet += 1
-        entry.says(codes.NONE, cold.known.bounds)
-        if read is not None and read.ready and not cold.piece_size:
-            self._cold.drop(read.place)  # the read found no remote records of this log: ask the broker again
+        entry.set_result(codes.NONE, remote.known.bounds)
+        if read is not None and read.ready and not remote.piece_size:
+            self._remote.drop(read.place)  # the read found no remote records of this log: ask the broker again
 
-    def _passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
+    def _count_passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
         self._parts.counts.passed_bytes += size
         if not size:
             return

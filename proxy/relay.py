@@ -174,7 +174,7 @@ class Relay:
             match pending.key:
                 case Key.FETCH:
                     pending.fetch = await self._read_fetch(data, at, pending.version)
-                    await self._fetches.asked(pending.fetch, data)
+                    await self._fetches.prepare(pending.fetch, data)
                 case Key.SHARE_FETCH:
                     lower_share_fetch(data, at)
                 case Key.LIST_OFFSETS | Key.DELETE_RECORDS | Key.OFFSET_FOR_LEADER_EPOCH if self._parts.whole_log:

@@ -28,7 +28,6 @@ from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.offsets import Offset
 from .budget import Budget
 from .codes import Counts
-from .cold_reads import RemoteReads
 from .deletions import Deletions
 from .fetch_request import Place
 from .fetches import ProxyParts
@@ -38,6 +37,7 @@ from .older_offsets import OlderOffsets
 from .peer import Peer
 from .read_log import ReadLog
 from .relay import Relay
+from .remote_reads import RemoteReads
 from .topic_names import TopicNames
 
 CONNECT_S = 10.0

@@ -23,14 +23,14 @@ class CopyCandidate:
 
     @property
     def offsets(self) -> OffsetRange:
-        """Return the offsets from its base to the next segment's base minus one. The last records may be missing."""
+        """Return the offsets up to the next segment's base minus one. Compaction may have removed the last records."""
         return OffsetRange(self.base_offset, Offset(self.next_base - 1))
 
 
 def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
     """Return the last offset copied without a gap from max(log start, local start) on; start - 1 if there is none.
 
-    The local start counts because otherwise nothing would ever be copied again after a gap below it.
+    The local start counts because a gap below it can never be copied, and would otherwise end all copying.
     """
     return view.coverage.prefix_end(max(view.log_start or 0, bounds.local_start))
 
@@ -41,29 +41,31 @@ def next_candidate(
     """Return the rolled segment that contains copied offset + 1, or the reason why it is not copied now.
 
     An offset without an epoch in the broker's checkpoint is not copied: its copy would cover nothing and would be
-    repeated again and again. ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with records in the
-    future do not count as young (KIP-1241), because that might never end. ``pinned_s``: for how many seconds this agent
-    has seen the last stable offset unchanged, below the high watermark.
+    repeated again and again. ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with timestamps in
+    the future do not count as young (KIP-1241), because they might stay young for years. ``pinned_s``: for how many
+    seconds this agent has seen the last stable offset unchanged, below the high watermark.
     """
     bounds, epochs = seen.bounds, seen.epochs
     next_offset = copied_offset(view, bounds) + 1
     local = LocalSegments.of(seen.segments)
-    for segment in local.rolled[(at := local.number_at(next_offset)) : at + 1]:
-        if segment.base_offset > next_offset:
-            text = f"offset {next_offset} is in no local segment: the next one begins at {segment.base_offset}"
-            return Why(Reason.NO_LOCAL_SEGMENT, text)
-        if segment.next_base > bounds.last_stable_offset:
-            return why_not_stable(segment, bounds, pinned_s)
-        if epochs.epoch_at(next_offset) is None:
-            first = epochs.entries[0].start_offset if epochs.entries else "none"
-            text = f"offset {next_offset} has no leader epoch in the broker's checkpoint: its first offset is {first}"
-            return Why(Reason.NO_EPOCH, text)
-        age = now - segment.max_timestamp
-        if 0 <= age < lag_ms:
-            text = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"
-            return Why(Reason.COPY_LAG, f"{text}: in {lasting(lag_ms - age)}")
-        return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
-    return _all_copied(next_offset, seen.segments)
+    index = local.number_at(next_offset)
+    if index == len(local.rolled):
+        return _all_copied(next_offset, seen.segments)
+    segment = local.rolled[index]
+    if segment.base_offset > next_offset:
+        text = f"offset {next_offset} is in no local segment: the next one begins at {segment.base_offset}"
+        return Why(Reason.NO_LOCAL_SEGMENT, text)
+    if segment.next_base > bounds.last_stable_offset:
+        return why_not_stable(segment, bounds, pinned_s)
+    if epochs.epoch_at(next_offset) is None:
+        first = epochs.entries[0].start_offset if epochs.entries else "none"
+        text = f"offset {next_offset} has no leader epoch in the broker's checkpoint: its first offset is {first}"
+        return Why(Reason.NO_EPOCH, text)
+    age = now - segment.max_timestamp
+    if 0 <= age < lag_ms:
+        text = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"
+        return Why(Reason.COPY_LAG, f"{text}: in {lasting(lag_ms - age)}")
+    return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
 
 
 def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) -> Why:

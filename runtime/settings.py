@@ -164,7 +164,7 @@ class Format(Section):
         default="auto", description="auto: none over compressed batches."
     )
     zstd_level: int = Field(default=3, ge=1, le=22, description="Level of zstd.")
-    chunk_bytes: Size = Field(default=4 * 2**20, ge=1024, le=2**30, description="Log bytes in one chunk.")
+    chunk_bytes: Size = Field(default=2**20, ge=1024, le=2**30, description="Log bytes in one chunk.")
     key_prefix: str = Field(
         default="",
         description="What new object keys begin with; `{salt}` spreads partitions. Objects keep their keys.",

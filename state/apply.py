@@ -1,4 +1,4 @@
-"""The incremental twin of `meaning`, used in production. It equals the definition after every step (property test).
+"""Computes a view as `meaning` defines it, but incrementally. A property test compares both after every fact.
 
 A fact about a segment changes that segment alone. A `LeaderElected` may change every segment of its partition (fencing,
 abandonment). Changes are only noted, and the view is computed when a caller requests it. So a replay of a million facts
@@ -88,7 +88,7 @@ class PartitionState:
         elif term_begun(live) is not None:
             self._elected = True
 
-    def _work_out(self) -> None:
+    def _recompute(self) -> None:
         """Recompute the leaders and the segments that changed since the last view."""
         if self._elected:
             self._leaders = Leaders.among(self._others.values())
@@ -121,7 +121,7 @@ class PartitionState:
         """Return the current view of the partition. It is the same object until a fact changes."""
         with self._lock:
             if self._stale:
-                self._work_out()
+                self._recompute()
                 others = sorted(self._others.values(), key=_by_position)
                 segments = self._segments.sorted_out(self._leaders.lineage)
                 self._view = assemble(self.partition, others, self._leaders, segments)

@@ -49,7 +49,7 @@ _BATCH = 1000
 
 class S3Store(CloudStore):
     scheme = "s3"
-    one_request_bytes = sys.maxsize  # any single part
+    one_request_bytes = sys.maxsize  # a single part of any size
 
     def _connect(self) -> None:
         try:
@@ -244,8 +244,8 @@ class S3Store(CloudStore):
                     failure = error
 
     def _is_missing(self, key: str) -> bool:
-        """Return whether the object is missing, checked by a GET. A 404 of a HEAD has no body, so that it may also mean
-        a missing bucket or, in some stores, an unknown access key. In these cases, raises the error for them.
+        """Return whether the object is missing, by a GET. A HEAD does not suffice: its 404 has no body, so it may also
+        mean a missing bucket or, in some stores, an unknown access key. The GET raises the errors for these causes.
         """
         try:
             body, _, _ = self._retries.read(key, lambda: self._open_range(key, ByteRange(0, 1)))

@@ -2,8 +2,8 @@
 
 Each look at a partition sends one Fetch with its topic id and leader epoch. So a broker that no longer leads it, or
 that has another topic of this name, refuses the request. The data goes into a `Spool`, which is divided into pieces;
-copied pieces are removed. Below them, the log's segments are those that the facts name. The epoch checkpoint is asked
-for with OffsetForLeaderEpoch, once a leader epoch (`broker/bounds.py`).
+copied pieces are removed. Below them, the log's segments are those that the facts name. The epoch checkpoint is
+requested with OffsetForLeaderEpoch, once a leader epoch (`broker/bounds.py`).
 
 Disk: at most `RollPolicy.spool_bytes`, and a batch for each partition. Memory: the answer to one Fetch for each thread.
 """
@@ -44,11 +44,11 @@ METADATA_S = 2.0
 FETCH_BYTES = 2 << 20
 """Bytes of one Fetch. Larger ones cost more CPU, because they leave its cache; smaller ones return more bytes twice."""
 LONGEST_LOOK_S = 5.0
-"""Seconds for which one look goes on fetching before it shows what it has."""
+"""The most seconds that one look fetches before it returns."""
 SHARE = 4
 """While more than half of the spool is used, a piece ends at 1/`SHARE` of the partition's equal part of the spool."""
 SMALLEST_PART_BYTES = 1 << 20
-"""The spool has at least so many bytes for each partition."""
+"""The least size of the spool for each partition."""
 _FIRST = Offset(0)
 SnapshotOf = Callable[[RemoteSegment], bytes | None]
 """Returns the producer snapshot of a copied segment: the state at the offset after it. None: it cannot be read."""
@@ -98,7 +98,7 @@ class _Tail:
 class FetchLog(AbstractContextManager["FetchLog"]):
     """The logs of the cluster's partitions whose facts are in an owned tier-state partition. Thread-safe.
 
-    Looks at one partition wait for each other. A partition is fetched only while it is looked at.
+    Looks at one partition wait for each other. Only a look fetches the partition.
     """
 
     agent_id = COPIER
@@ -117,8 +117,8 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         self._raw, self._control, self._owned, self._mapped = raw, control, owned, mapped
         self._folder, self._roll, self._clock, self._snapshot_of = folder, roll, clock, snapshot_of
         self._lock = threading.Lock()
-        self._asked_at = float("-inf")
-        self._asked_for: Collection[int] = ()
+        self._listed_at = float("-inf")
+        self._listed_for: Collection[int] = ()
         self._listed: Mapping[TopicIdPartition, str] = {}
         self._led: Mapping[TopicIdPartition, _Led] = {}
         self._brokers: frozenset[BrokerId] = frozenset()
@@ -138,12 +138,14 @@ class FetchLog(AbstractContextManager["FetchLog"]):
 
     def require_owned(self, partition: TopicIdPartition) -> None:
         if tier_partition_of(partition, self._mapped) not in self._owned():
-            raise Fenced("another agent owns the partition, or the group did not confirm this one", partition=partition)
+            raise Fenced(
+                "another agent owns the partition, or the group did not confirm this agent", partition=partition
+            )
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         with self._lock:
             now, owned = self._clock.monotonic(), frozenset(self._owned())
-            if now - self._asked_at < METADATA_S and owned == self._asked_for:
+            if now - self._listed_at < METADATA_S and owned == self._listed_for:
                 return self._listed
             led = {
                 TopicIdPartition(topic.topic_id, each.partition): _Led(topic.name, each.leader, each.leader_epoch)
@@ -153,12 +155,12 @@ class FetchLog(AbstractContextManager["FetchLog"]):
             }
             self._brokers = frozenset(each.broker for each in led.values())
             led = {each: leader for each, leader in led.items() if tier_partition_of(each, self._mapped) in owned}
-            self._asked_at, self._asked_for, self._led = now, owned, led
+            self._listed_at, self._listed_for, self._led = now, owned, led
             listed = {partition: each.name for partition, each in led.items()}
             if listed != self._listed:
                 self._listed = listed
-            for gone in self._tails.keys() - listed.keys():
-                self._drop(gone)
+            for partition in self._tails.keys() - listed.keys():
+                self._drop(partition)
             return self._listed
 
     def _drop(self, partition: TopicIdPartition) -> None:
@@ -182,7 +184,7 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         return Touched(frozenset(), folders=True, blind=True)  # `partitions` is cheap, and no event reports new data
 
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
-        """Fetch what is new, and return the partition's state. Also raises the errors of a Fetch."""
+        """Fetch new data, and return the partition's state. Also raises the errors of a Fetch."""
         with self._looking(partition) as tail:
             view = self._view(partition)
             try:
@@ -190,8 +192,8 @@ class FetchLog(AbstractContextManager["FetchLog"]):
             except (CorruptData, NotTiered):
                 if not tail.spool.size_bytes:
                     raise
-                tail.spool.roll()  # what comes before the batch is copied; then nothing hides the error
-            if tail.undecided is not None:  # the Fetch may show that all is decided
+                tail.spool.roll()  # the records before the bad batch are copied first; then the error is raised
+            if tail.undecided is not None:  # the Fetch may show that the unknown transaction has ended
                 self._find_begin(partition, tail, view)
             segments = local_segments(view, tail.log_start, tail.spool.pieces)
             return LocalSnapshot(partition, name, tail.spool.folder, segments, tail.lineage)
@@ -215,7 +217,7 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         return [(each.base_offset, each.next_base) for each in segments] == [(base_offset, next_base)]
 
     def later(self, partition: TopicIdPartition, name: str, offset: Offset) -> Iterator[tuple[int, bytes]]:
-        """Yield (byte position, complete batches) from ``offset`` up to the high watermark: of the spool, then fetched.
+        """Yield (byte position, complete batches) from ``offset`` up to the high watermark, first of the spool.
 
         Raises Fenced if the log changes during the reads.
         """
@@ -302,14 +304,14 @@ class FetchLog(AbstractContextManager["FetchLog"]):
                 return
 
     def _find_begin(self, partition: TopicIdPartition, tail: _Tail, view: PartitionView) -> None:
-        """Remove copied pieces. Begin the spool at the first offset that is not copied, unless it holds that."""
-        spool, wanted = tail.spool, first_missing(view, tail.lineage, tail.log_start)
-        spool.drop_below(wanted)
+        """Remove copied pieces. Begin the spool at the first offset that is not copied, unless it has this offset."""
+        spool, start = tail.spool, first_missing(view, tail.lineage, tail.log_start)
+        spool.drop_below(start)
         decided_now = tail.undecided is not None and tail.last_stable > tail.undecided
-        if spool.pieces and spool.pieces[0].base <= wanted <= spool.active.next_base and not decided_now:
+        if spool.pieces and spool.pieces[0].base <= start <= spool.active.next_base and not decided_now:
             return
-        before, decided = self._open_before(partition, tail, view, wanted)
-        spool.begin(wanted, tail.epoch_before(wanted), before, decided)
+        before, decided = self._open_before(partition, tail, view, start)
+        spool.begin(start, tail.epoch_before(start), before, decided)
 
     def _open_before(
         self, partition: TopicIdPartition, tail: _Tail, view: PartitionView, offset: Offset
@@ -318,8 +320,8 @@ class FetchLog(AbstractContextManager["FetchLog"]):
 
         They are complete if the spool or the copied segment before the offset has them. Otherwise the leader names
         those that were aborted later; for the others only the last stable offsets in indexes would be needed. It names
-        none that has not ended. Nothing behind such a transaction is copied before its end, and then the spool begins
-        again: without it, the index of the segment with its marker would not have it.
+        no transaction that is still open. Records behind an open transaction are copied only after its end. The spool
+        then begins again, so that the index of the segment with the transaction's marker lists the transaction.
         """
         tail.undecided = None
         epoch = tail.epoch_before(offset)
@@ -356,7 +358,7 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         )
         answer = self._raw.fetch(led.broker, spec)
         if answer.code == OFFSET_OUT_OF_RANGE:
-            tail.epoch = None  # the log start moved past it, or the log was cut: begin again
+            tail.epoch = None  # the log start moved above the offset, or the log was truncated: begin again
             raise Unavailable("the log moved: the leader no longer has this offset", offset=offset, **facts)
         if (error := error_of(answer.code, **facts)) is not None:
             raise error
@@ -366,7 +368,7 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         return answer
 
     def _piece_bytes(self) -> int:
-        """Return the size at which a partition's piece must end so that the spool never takes more than it may."""
+        """Return the size at which a partition's piece must end so that the spool keeps its limit."""
         with self._lock:
             used, tails = self._used, len(self._tails)
         if used < self._roll.spool_bytes // 2:

@@ -1,10 +1,10 @@
-"""A consumer group shares out the partitions among the agents that copy by Fetch for one cluster.
+"""A consumer group divides the partitions among the agents that copy by Fetch for one cluster.
 
 The group subscribes to the tier-state topic and reads nothing. The owner of tier-state partition k works for all
 partitions whose facts are in k, and for k itself (custody, archive, checkpoints). An assignment counts only for a time
-after the coordinator confirmed it: a commit is refused to a member that the group has given up.
+after the coordinator confirmed it by a commit, which it refuses to a member that the group has removed.
 
-The group decides who should work. Safety never rests on it: that is by terms (`leader/term.py`).
+The group decides which agent works. Safety never depends on the group, but on terms (`leader/term.py`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ..runtime.watchdog import go_round
 from ..state.errors import Unavailable
 
 SESSION_S = 30.0
-"""Seconds after which the group gives up a member that is silent."""
+"""Seconds after which the group removes a silent member."""
 CONFIRMED_S = SESSION_S / 3
 """For how many seconds an assignment counts after it was confirmed."""
-EVERY_S, POLL_S = 3.0, 0.5
+COMMIT_EVERY_S, POLL_S = 3.0, 0.5
 
 
 class Ownership:
@@ -60,7 +60,7 @@ class Ownership:
         self._consumer.subscribe([tier_state], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def owned(self) -> Collection[int]:
-        """Return the tier-state partitions to work for now. Does not wait."""
+        """Return the tier-state partitions that this agent works for now. Does not wait."""
         with self._lock:
             current = self._clock.monotonic() - self._confirmed_at < CONFIRMED_S
             return self._assigned if current else frozenset()
@@ -69,14 +69,14 @@ class Ownership:
         go_round("ownership", stop, self.look, lambda: 0.0)
 
     def look(self) -> None:
-        """Take part in the group for a moment, and have the assignment confirmed if that is due."""
+        """Poll the group once, and confirm the assignment by a commit if that is due."""
         message = self._consumer.poll(POLL_S)
         if message is not None and message.error() is not None:
             self.problem = f"the agents' consumer group does not answer: {message.error().str()}"
         now = self._clock.monotonic()
         with self._lock:
             assigned = self._assigned
-        if not assigned or now - self._committed_at < EVERY_S:
+        if not assigned or now - self._committed_at < COMMIT_EVERY_S:
             return
         self._committed_at = now
         offsets = [TopicPartition(self._topic, number, 0) for number in assigned]
@@ -90,7 +90,7 @@ class Ownership:
                 self._confirmed_at, self.problem = now, None
 
     def wait(self, stop: threading.Event, timeout_s: float) -> None:
-        """Wait until something is owned. Raises Unavailable after ``timeout_s`` seconds."""
+        """Wait until a partition is owned. Raises Unavailable after ``timeout_s`` seconds."""
         deadline = self._clock.monotonic() + timeout_s
         while not self.owned() and not stop.wait(POLL_S):
             if self._clock.monotonic() > deadline:
@@ -105,7 +105,7 @@ class Ownership:
 
     def _assign(self, consumer: Any, partitions: Collection[Any]) -> None:
         consumer.incremental_assign([TopicPartition(each.topic, each.partition, 0) for each in partitions])
-        consumer.pause(list(partitions))  # its facts are read by the follower
+        consumer.pause(list(partitions))  # the follower reads the facts
         with self._lock:
             self._assigned |= {each.partition for each in partitions}
         self._committed_at = float("-inf")

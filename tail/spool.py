@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.batch import CONTROL, HEADER_BYTES, MAGIC_AT, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.quiet_reader import QuietReader
 from ..log.transaction_index import (
     AbortedTransaction,
@@ -39,8 +39,6 @@ from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.segment import AbortedRange
 
-MAGIC_AT = 16
-"""The byte position of a batch's version (magic), the same in every version."""
 NO_EPOCH = LeaderEpoch(-1)
 _NO_TIME = TimestampMs(-1)
 
@@ -241,7 +239,7 @@ def _unusable(path: Path, error: OSError) -> Unavailable:
 
 
 Later = Callable[[], Iterator[tuple[int, bytes]]]
-"""Yields (byte position, complete batches) of what follows the piece in the log."""
+"""Yields (byte position, complete batches) of the log after the piece."""
 
 
 class SpooledSegment(AbstractContextManager["SpooledSegment"]):
@@ -290,8 +288,8 @@ class SpooledSegment(AbstractContextManager["SpooledSegment"]):
 def first_missing(view: PartitionView, lineage: Lineage, log_start: Offset) -> Offset:
     """Return the first offset of the leader's log that is not copied. ``lineage``: that of the leader's log.
 
-    The view may be that of an earlier epoch, whose log went on where the leader's log ends or has other records: both
-    are the same up to there only. If the leader does not have the offset, nothing can be fetched, and no term begins.
+    The view may be of an earlier epoch. The log of that epoch and the leader's log are the same only up to the offset
+    where they diverge. If the leader does not have the result, nothing can be fetched, and no term begins.
     """
     missing = Offset(view.coverage.prefix_end(Offset(max(view.log_start or 0, log_start))) + 1)
     same = shared_end(view.lineage, lineage)
@@ -322,7 +320,7 @@ def local_segments(view: PartitionView, log_start: Offset, pieces: Sequence[Piec
 
 
 def above(lineage: Lineage, log_start: Offset) -> Lineage:
-    """Return the lineage as the leader's checkpoint has it once its log starts at ``log_start``."""
+    """Return the lineage that the leader's checkpoint has after its log start moved to ``log_start``."""
     at = bisect_right(lineage.entries, log_start, key=lambda entry: entry.start_offset) - 1
     if at < 0:
         return lineage

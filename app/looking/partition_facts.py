@@ -314,7 +314,7 @@ def facts_by_gateway(
 
     Raises UnknownTopic, AccessDenied, Unavailable.
     """
-    described = client.described(topic)
+    described = client.describe(topic)
     if partition is not None and partition not in [each["partition"] for each in described]:
         raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=len(described))
     for each in described:

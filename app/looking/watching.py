@@ -191,7 +191,7 @@ def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str
         return [f"the follower of the view ended: {follower.failure}"]
     reasons = []
     if follower.trouble is not None:
-        reasons.append(f"the view does not get on: {follower.trouble}")
+        reasons.append(f"the view makes no progress: {follower.trouble}")
     if follower.lost is not None:
         reasons.append(f"the view is being rebuilt: {follower.lost}")
     old = {number: age for number, age in watch.ages().items() if age >= max_age or not watch.reached(number)}

@@ -14,23 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from ...broker.control import ClusterDescription
 from ...broker.topics import PartitionDescription, TopicDescription
-from ...follower.bucket_view import NEWEST, BucketView, Moment, find_kept, open_bucket_view
+from ...follower.bucket_view import NEWEST, BucketView, Moment, find_identity, open_bucket_view
 from ...follower.time_travel import NO_TIME, Replayed, Target
-from ...runtime.clock import Clock
-from ...runtime.listener import ChoreFailed, Listener, ignore
-from ...runtime.settings import Settings
+from ...runtime.listener import ChoreFailed
 from ...runtime.units import counted
 from ...state.errors import TierstateError, UnknownTopic
 from ...state.ids import BrokerId, TopicId, TopicIdPartition
 from ...state.object_keys import ObjectKeys
 from ...state.offsets import Position, TimestampMs, moment
 from ...state.view import TierView
-from .connection import BUCKET, ConnectionParts, no_progress, tier_partitions
+from .connection import BUCKET, Connection, ConnectionParts, tier_partitions
 from .positions import parse_time
 
 if TYPE_CHECKING:
     from ...fetch.reader import LogReader
-    from .connection import ShowProgress
 
 NOBODY = BrokerId(-1)
 """An id that no broker has. It replaces the brokers, which are not queried."""
@@ -45,7 +42,7 @@ class BucketTopics:
     """
 
     def __init__(self, view: BucketView) -> None:
-        self._cluster_id, self._newest_at = view.identity.cluster_id, newest_of(view.kept.values())
+        self._cluster_id, self._newest_at = view.identity.cluster_id, newest_of(view.replays.values())
         numbers: dict[TopicId, list[int]] = {}
         names: dict[TopicId, tuple[bool, int, str]] = {}
         for partition in view.partitions():
@@ -129,7 +126,7 @@ class ViewAge:
         return {"source": BUCKET, **asdict(self)}
 
 
-def to_log(age: ViewAge) -> None:
+def log_age(age: ViewAge) -> None:
     """Log the age as a warning of Python's logging (stderr by default). Readers in Python and Spark use it."""
     logging.getLogger("tierstate").warning(str(age))
 
@@ -150,16 +147,8 @@ class BucketConnection(ConnectionParts):
     `view` calls ``tell`` with the age of the view.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock | None = None,
-        *,
-        listener: Listener = ignore,
-        progress: ShowProgress = no_progress,
-        tell: Callable[[ViewAge], None] = to_log,
-    ) -> None:
-        super().__init__(settings, clock, listener=listener, progress=progress)
+    def __init__(self, parts: Connection, tell: Callable[[ViewAge], None] = log_age) -> None:
+        super().__init__(parts)
         self._tell = tell
 
     @cached_property
@@ -167,7 +156,7 @@ class BucketConnection(ConnectionParts):
         """Return the view of all tier-state partitions, and why the topic diverged from it (None: it did not)."""
         settings, parts = self.settings.view, self._parts
         moment = parse_moment(settings.as_of, self.clock.now_ms())
-        identity, parted = find_kept(parts.store, settings.topic_id, settings.history)
+        identity, parted = find_identity(parts.store, settings.topic_id, settings.history)
 
         def refused(key: str, error: TierstateError) -> None:
             parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
@@ -185,7 +174,7 @@ class BucketConnection(ConnectionParts):
         """Return the view in memory; ``folder`` is ignored. Reports its age for ``partitions`` (None: for all)."""
         view, parted = self._whole
         numbers = tier_partitions(view.identity.partitions, partitions)
-        replayed = [view.kept[number] for number in numbers if number in view.kept]
+        replayed = [view.replays[number] for number in numbers if number in view.replays]
         newest = newest_of(replayed)
         age = 0 if newest == NO_TIME else max(0, self.clock.now_ms() - newest)
         self._tell(

@@ -244,19 +244,12 @@ class Connection(Opened):
 
 
 class ConnectionParts(Opened):
-    """The base of connections whose views are not the tier-state topic's: a `Connection` opens the parts."""
+    """The base of connections whose views are not the tier-state topic's. ``parts`` opens and closes their parts."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock | None = None,
-        *,
-        listener: Listener = ignore,
-        progress: ShowProgress = no_progress,
-    ) -> None:
+    def __init__(self, parts: Connection) -> None:
         super().__init__()
-        self._parts = self._keep(Connection(settings, clock, listener=listener, progress=progress))
-        self.settings, self.clock, self.progress = settings, self._parts.clock, progress
+        self._parts = self._keep(parts)
+        self.settings, self.clock, self.progress = parts.settings, parts.clock, parts.progress
 
     @property
     def store(self) -> ObjectStore:

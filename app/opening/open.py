@@ -34,18 +34,18 @@ def open_connection(
     ``tell`` is called with the age of the bucket's view before the first read; None: the age is logged. Raises
     InvalidRequest if the settings choose a past view and the source is not the bucket.
     """
-    view = settings.view
-    if view.source != BUCKET:
-        if view.as_of or view.topic_id or view.history is not None:
-            raise InvalidRequest(
-                "view.as_of, view.topic_id and view.history choose among what a bucket keeps: --source bucket is needed"
-                " with them (view.source)"
-            )
-        if view.source == KIP405:
-            from .kip405_connection import Kip405Connection
+    view, connection = settings.view, Connection(settings, clock, listener=listener, progress=progress)
+    if view.source == BUCKET:
+        from .bucket_connection import BucketConnection, log_age  # slow imports, needed only here
 
-            return Kip405Connection(settings, clock, listener=listener, progress=progress)
-        return Connection(settings, clock, listener=listener, progress=progress)
-    from .bucket_connection import BucketConnection, to_log  # slow imports, needed only here
+        return BucketConnection(connection, tell or log_age)
+    if view.as_of or view.topic_id or view.history is not None:
+        raise InvalidRequest(
+            "view.as_of, view.topic_id and view.history choose among what a bucket keeps: --source bucket is needed"
+            " with them (view.source)"
+        )
+    if view.source == KIP405:
+        from .kip405_connection import Kip405Connection
 
-    return BucketConnection(settings, clock, listener=listener, progress=progress, tell=tell or to_log)
+        return Kip405Connection(connection)
+    return connection

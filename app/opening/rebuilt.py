@@ -28,7 +28,7 @@ def archive_identity(connection: Connection, history: int | None = None) -> tupl
     if not identities:
         raise InvalidRequest("no archive of the tier-state topic in this store", store=connection.store.description)
     parted = has_parted(connection.store, identities[0].topic_id, identities[0].history)
-    why = None if parted is None else f"history {identities[0].history} is not the topic's any more: {parted.message}"
+    why = None if parted is None else f"the topic no longer has history {identities[0].history}: {parted.message}"
     return identities[0], why
 
 

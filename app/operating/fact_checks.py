@@ -38,7 +38,7 @@ def later_facts(topic: TierTopic, clock: Clock) -> list[str]:
         while missing:
             batches = reader.poll(0.5)
             if not batches and clock.monotonic() - last_batch_s > SILENCE_S:
-                raise ViewBehind("the tier-state topic does not get on", tier_partition=min(missing))
+                raise ViewBehind("reading the tier-state topic makes no progress", tier_partition=min(missing))
             for batch in batches:
                 last_batch_s = clock.monotonic()
                 for entry in batch.entries:

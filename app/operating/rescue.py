@@ -1,4 +1,4 @@
-"""Free space on the full disk of a broker that is down: remove leading log segments whose copies are proven.
+"""Frees space on the full disk of a broker that is down: removes leading log segments whose copies are proven.
 
 The lock of the broker's folder is held, so the broker cannot run. When it starts later, its log begins after the
 removed segments: Kafka takes the base offset of the first segment if the log start checkpoint is lower (`LogLoader`).
@@ -53,19 +53,19 @@ class RescuedPartition:
 
 
 @contextmanager
-def broker_is_down(folder: Path) -> Iterator[None]:
-    """Hold the lock of a broker's log folder. Raises InvalidRequest for another folder, Unavailable if it runs."""
+def hold_broker_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a broker's log folder. Raises InvalidRequest for other folders, Unavailable while Kafka runs."""
     if not (folder / "meta.properties").is_file():
         raise InvalidRequest("not a log folder of a broker: it has no meta.properties", folder=folder)
     with (folder / ".lock").open("r+b" if (folder / ".lock").exists() else "w+b") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise Unavailable("the broker of this folder runs: its agent trims", folder=folder) from error
+            raise Unavailable("the broker of this folder is running: its agent trims the log", folder=folder) from error
         yield
 
 
-def look_into_folders(folder: Path, view: TierView) -> Iterator[RescuedPartition]:
+def find_leading_segments(folder: Path, view: TierView) -> Iterator[RescuedPartition]:
     """Yield each partition of the folder that has facts. No log and no object is read."""
     partitions = set(view.partitions())
     for path in sorted(folder.iterdir()):
@@ -87,12 +87,12 @@ def _leading(folder: PartitionFolder, view: TierView) -> tuple[tuple[LeadingSegm
     partition_view = view.partition(TopicIdPartition(folder.topic_id, folder.partition))
     doubt = doubt_of(partition_view)
     if doubt is not None or partition_view.later:
-        return (), doubt.text if doubt is not None else "a later release wrote facts of it"
+        return (), doubt.text if doubt is not None else "a later release wrote facts about it"
     segments = list[LeadingSegment]()
     for base, following in pairwise(folder.base_offsets):
         owner = partition_view.coverage.at(base)
         if owner is None or owner.segment.offsets.start != base or owner.offsets.end != following - 1:
-            return tuple(segments), f"{base}..{following - 1} has no copy of its own"
+            return tuple(segments), f"no copy has exactly the offsets {base}..{following - 1}"
         path = folder.log_path(base)
         size = sum(each.stat().st_size for each in _files(path))
         segments.append(LeadingSegment(path, following, owner.segment, size))
@@ -104,13 +104,13 @@ def prove(segment: LeadingSegment, store: ObjectReader, keys: KeyUnwrapper | Non
     with segment.path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").digest()
     if sha256 != segment.copy.log_sha256:
-        raise CorruptData("the local segment is not the one that was copied: its SHA-256 is another", file=segment.path)
+        raise CorruptData("the local segment is not the one that was copied: its SHA-256 differs", file=segment.path)
     copy = SegmentReader.open(store, segment.copy.object_key, keys=keys)
     require_decodable(segment.copy, copy.manifest)
     copy.verify(segment.copy)
 
 
-def take_away(segment: LeadingSegment) -> None:
+def remove(segment: LeadingSegment) -> None:
     """Remove the segment's files and sync the folder, so that no segment is removed before the segment below it."""
     for file in _files(segment.path):
         file.unlink()

@@ -155,7 +155,7 @@ def _view(
 def _kafkas_view(
     settings: Settings, clock: Clock, metrics: Metrics, name: str, listener: Listener, stack: ExitStack
 ) -> _Served:
-    connection = stack.enter_context(Kip405Connection(settings, clock, listener=listener))
+    connection = stack.enter_context(Kip405Connection(Connection(settings, clock, listener=listener)))
     view = connection.view(folder=settings.state_dir / name)
     watch = MetadataWatch(view, clock)
     metrics.gauge("tierstate_view_age_seconds", lambda: [((str(n),), age) for n, age in watch.ages().items()])

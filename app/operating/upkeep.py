@@ -18,7 +18,6 @@ from ...follower.follower import Follower
 from ...follower.following import Seed
 from ...follower.live_set_object import LiveSetHeader
 from ...follower.prefix_claim import PrefixClaim
-from ...follower.replay import until_stopped
 from ...follower.rocksdb_view import RocksView, ViewIdentity
 from ...follower.view_identity import Shelf
 from ...leader.brokers_time import BrokersTime
@@ -149,11 +148,10 @@ class Upkeep:
         archives.check(number)
         now, archived = self._time.now_ms(), archives.known(number)
         partial_after_ms = round(self._settings.archive.partial_after * 1000)
-        topic = until_stopped(self._topic, stop)
         spoken = archives.spoken(number)
         archives.heard(number)
         try:
-            steps = archive(topic, self._shelf(number), now, partial_after_ms, archived, spoken)
+            steps = archive(self._topic, self._shelf(number), now, partial_after_ms, archived, spoken, stop)
             archives.reached(number, (yield from steps))
         except BaseException:
             archives.unheard(number)
@@ -162,9 +160,8 @@ class Upkeep:
     def _checkpoint(self, number: int, stop: threading.Event) -> Operation[object]:
         self.archives.check(number)  # write no checkpoint of a history that is not in force
         keep, refused, clock = self._settings.checkpoint.keep, _refused(self._listener), self._clock
-        topic = until_stopped(self._topic, stop)
         with self._scratch_views() as fresh:
-            return (yield from checkpoint(topic, self._shelf(number), clock, keep, fresh, refused))
+            return (yield from checkpoint(self._topic, self._shelf(number), clock, keep, fresh, refused, stop))
 
     def _cut(self, number: int, stop: threading.Event) -> Operation[object]:
         older = TimestampMs(self._time.clocks().for_deletion - round(self._settings.archive.keep * 1000))

@@ -21,7 +21,7 @@ from .manifest import IndexKind, IndexSpan, IndexSpans, SegmentManifest
 from .manifest_json import format_manifest
 from .transform import ChunkForm, LogTransform
 
-DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
+DEFAULT_CHUNK_BYTES = 1024 * 1024
 DEFAULT_LEVEL = 3
 """The default compression level of zstd and of Aiven's plugin."""
 

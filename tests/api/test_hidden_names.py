@@ -51,7 +51,7 @@ def asking(
     auth = GatewayAuth(basic=True, rights=rights)
     with json_server({"/v1/status/orders/0": said}) as agent:
         shop = Shop({"orders": Kept(lease=True)}, agent.address)
-        service = FetchService(shop, Gateway(auth=auth), ManualClock(), asking=brokers, groups=brokers)
+        service = FetchService(shop, Gateway(auth=auth), ManualClock(), callers=brokers, groups=brokers)
         call = asgi_call(create_app(service))
         headers = {"authorization": f"Basic {base64.b64encode(b'ann:right').decode()}"}
         yield lambda path: call(path, headers=headers)

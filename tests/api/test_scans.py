@@ -91,7 +91,7 @@ def test_a_search_through_a_gateway_is_the_search_through_both_tiers(serve: Call
         counts: list[int] = []
         search = Search(None, b"1", lambda found: counts.append(found.reached))
         batches = list(
-            source.found("t", 0, Extent(Offset(5), Offset(2000)), Isolation.READ_COMMITTED, Tier.AUTO, search)
+            source.search_records("t", 0, Extent(Offset(5), Offset(2000)), Isolation.READ_COMMITTED, Tier.AUTO, search)
         )
         assert counts == sorted(counts)
         records = [row for batch, tier in batches for row in rows([batch])]

@@ -70,7 +70,7 @@ def test_how_old_the_view_is_is_told_before_anything_is_read(kept: Kept) -> None
         assert (age.cluster_id, age.tier_state_topic_id, age.history) == ("cluster", kept.tier_topic_id, 0)
         assert age.age_ms == 30 * 60_000
         assert age.newest_at == kept.clock.now_ms() - age.age_ms
-        assert view.kept[0].position < kept.topic.end(0)
+        assert view.replays[0].position < kept.topic.end(0)
     assert "it is of 2023-11-14T22:13:22Z, 30 m ago" in str(age)
     assert "what came after that is not known" in str(age)
     assert json.loads(json.dumps(age.as_json()))["source"] == "bucket"
@@ -131,7 +131,7 @@ def test_each_position_of_the_archive_is_the_view_that_stood_there(kept: Kept) -
         with kept.connection(as_of=f"0/{position}") as connection:
             view = connection.view()
             assert live_set_digest(view.entries()).hexdigest() == live_set_digest(wanted.entries()).hexdigest()
-            assert view.kept[0].position == position
+            assert view.replays[0].position == position
 
 
 def test_a_time_is_the_view_of_what_was_said_before_it(kept: Kept) -> None:
@@ -259,7 +259,7 @@ def test_of_several_tier_state_topics_one_must_be_named(kept: Kept, tmp_path: Pa
     )
     assert kept.read(topic_id=kept.tier_topic_id) == up_to(kept, 2)
     assert kept.read(topic_id=other.tier_topic_id) == up_to(kept, 1)
-    with pytest.raises(InvalidRequest, match="nothing is kept"):
+    with pytest.raises(InvalidRequest, match="nothing of this tier-state topic"):
         kept.read(topic_id="AAAAAAAAAAAAAAAAAAAAAA")
 
 

@@ -35,8 +35,10 @@ def test_the_sections_of_other_benchmarks_stay(tmp_path: Path) -> None:
     (tmp_path / "benchmarks.md").unlink()
     assert bench.main(["--page", "--into", str(tmp_path)]) == 0
     assert (tmp_path / "benchmarks.md").read_text() == page
-    assert "| decode that | 300 MB/s | 100 (3.00x) |" in page
-    assert "| replay this | 0.50 s (≤ 3x) |" in page
+    assert "| measured | tierstate, MB/s | peer |" in page
+    assert "| decode that | 300 | 100 (3.00x) |" in page
+    assert "| measured | tierstate, s |" in page
+    assert "| replay this | 0.50 (≤ 3x) |" in page
     assert page.index("## decode") < page.index("## tier-state")
 
 

@@ -14,6 +14,7 @@ from tests.leader.real import eventually
 from tests.twins.memory_broker import MemoryBroker
 from tierstate.broker.answers import FetchSpec
 from tierstate.broker.control import BrokerControl
+from tierstate.broker.groups import GroupPosition
 from tierstate.broker.open import open_broker
 from tierstate.log.batch import iter_batches
 from tierstate.state.epochs import LeaderEpoch
@@ -324,19 +325,17 @@ def test_records_of_a_compacted_topic_are_not_deleted(world: World, topic_name: 
         world.control.delete_records_on(ME, topic_name, 0, Offset(0))
 
 
-def test_the_furthest_group_holds_and_exclusions_let_go(world: World, name: str) -> None:
+def test_the_positions_of_all_groups_are_read(world: World, name: str) -> None:
     world.commit(f"{name}-fast", name, 0, 20)
     world.commit(f"{name}-slow", name, 0, 5)
     world.commit(f"{name}-elsewhere", name, 1, 1)
     groups = world.control.groups(name)
     assert groups.why_incomplete() is None
-    holder = groups.holding(0)
-    assert holder is not None
-    assert (holder.group, holder.committed) == (f"{name}-slow", 5)
-    other = groups.holding(0, lambda group: group.endswith("-slow"))
-    assert other is not None
-    assert other.group == f"{name}-fast"
-    assert groups.holding(0, lambda group: True) is None
+    assert groups.positions == (
+        GroupPosition(f"{name}-elsewhere", 1, Offset(1)),
+        GroupPosition(f"{name}-fast", 0, Offset(20)),
+        GroupPosition(f"{name}-slow", 0, Offset(5)),
+    )
 
 
 def test_groups_of_many_topics_are_those_of_each(world: World, topic_name: str, name: str) -> None:
@@ -350,15 +349,13 @@ def test_groups_of_many_topics_are_those_of_each(world: World, topic_name: str, 
     assert [(place.group, place.committed) for place in groups[f"{topic_name}-2"].positions] == [(f"{name}-both", 7)]
 
 
-def test_a_member_without_a_commit_is_behind_everybody(world: World, name: str) -> None:
+def test_a_member_without_a_commit_has_a_position_without_an_offset(world: World, name: str) -> None:
     world.commit(f"{name}-slow", name, 0, 0)
     world.join(f"{name}-new", name)
     world.commit(f"{name}-other", name, 1, 3)
     groups = world.control.groups(name)
     for partition in (0, 1):
-        holder = groups.holding(partition)
-        assert holder is not None
-        assert (holder.group, holder.committed) == (f"{name}-new", None)
+        assert GroupPosition(f"{name}-new", partition, None) in groups.positions
 
 
 def test_the_twin_moves_leaders_fences_old_epochs_and_loses_answers() -> None:

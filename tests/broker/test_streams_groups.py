@@ -34,10 +34,10 @@ def test_a_streams_group_holds_from_its_beginning_until_it_commits(
         try:
             for _ in range(RECORDS):
                 assert application.stdout.readline()
-            assert broker.control.groups(topic_name).holding(0) == GroupPosition(topic_name, 0, None)
+            assert broker.control.groups(topic_name).positions[0] == GroupPosition(topic_name, 0, None)
             application.stdin.close()
             assert application.wait(60) == 0
         finally:
             application.kill()
     committed = GroupPosition(topic_name, 0, Offset(RECORDS))
-    assert eventually(lambda: broker.control.groups(topic_name).holding(0)) == committed
+    assert eventually(lambda: broker.control.groups(topic_name).positions)[0] == committed

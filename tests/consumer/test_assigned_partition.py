@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.log.batches import plain_batch
-from tierstate.consumer.assigned_partition import AssignedPartition, Failed, Looked
+from tierstate.consumer.assigned_partition import AssignedPartition, LookFailure, LookResult
 from tierstate.consumer.tiered_message import TieredMessage
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.state.errors import BrokerUnavailable, CorruptData
@@ -18,8 +18,8 @@ TOPIC = TopicId.of(bytes(16))
 BOUNDS = LogicalBounds(Offset(0), Offset(90), Offset(89), Offset(99), Offset(99))
 
 
-def piece(start: int, end: int, data: bytes) -> Looked:
-    return Looked(start, Fetched(data, Tier.REMOTE, (), Offset(start), Offset(end), Offset(end), BOUNDS), TOPIC)
+def piece(start: int, end: int, data: bytes) -> LookResult:
+    return LookResult(start, Fetched(data, Tier.REMOTE, (), Offset(start), Offset(end), Offset(end), BOUNDS), TOPIC)
 
 
 def offsets(messages: list[TieredMessage]) -> list[int]:
@@ -29,23 +29,23 @@ def offsets(messages: list[TieredMessage]) -> list[int]:
 def test_a_cut_log_is_still_reported_after_a_look_that_failed() -> None:
     part = AssignedPartition(TopicPartition("orders", 0, 0))
     part.restart(13, lost=True)
-    part.add(Failed(13, BrokerUnavailable("the new leader does not answer yet")))
+    part.add(LookFailure(13, BrokerUnavailable("the new leader does not answer yet")))
     part.try_again(13, 5.0)
     assert part.lost
     assert (part.next_look(4.9), part.next_look(5.0)) == (None, 13)
-    part.add(Looked(9, None, TOPIC))
+    part.add(LookResult(9, None, TOPIC))
     assert not part.lost
 
 
 def test_a_switch_to_kafka_found_while_records_waited_is_looked_for_again() -> None:
     part = AssignedPartition(TopicPartition("orders", 0, 0))
     part.add(piece(0, 5, b""))
-    part.add(Looked(5, None, TOPIC))
+    part.add(LookResult(5, None, TOPIC))
     assert part.next_look(0.0) is None
     assert part.take(100) == []
     assert part.end() is None
     assert part.next_look(0.0) == 5
-    now = Looked(5, None, TOPIC)
+    now = LookResult(5, None, TOPIC)
     part.add(now)
     assert part.end() is now
 
@@ -65,7 +65,7 @@ def test_a_decoding_error_comes_after_the_records_before_it() -> None:
     assert (part.at, part.handed_out) == (3, 3)
     assert part.generation != generation, "a look ahead that is under way would be taken for what comes next"
     failed = part.end()
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, LookFailure)
     assert failed.offset == 3
     assert isinstance(failed.error, CorruptData)
     part.try_again(failed.offset, 10.0)

@@ -29,7 +29,7 @@ from tierstate.cli import dump_log as dump
 from tierstate.cli.digest import _count
 from tierstate.cli.parameter_types import TopicArgument
 from tierstate.cli.reading import TopicReads
-from tierstate.consumer.assigned_partition import AssignedPartition, Failed
+from tierstate.consumer.assigned_partition import AssignedPartition, LookFailure
 from tierstate.consumer.consumer_config import Mode
 from tierstate.consumer.reads import Read
 from tierstate.consumer.remote_looks import RemoteLooks
@@ -50,7 +50,7 @@ from tierstate.lake.parquet import WRITER
 from tierstate.log.decode import decode_batches
 from tierstate.log.record_columns import record_schema
 from tierstate.proxy.budget import Budget
-from tierstate.proxy.cold_reads import ColdRead, ReadKey, RemoteReads
+from tierstate.proxy.remote_reads import ReadKey, RemoteRead, RemoteReads
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.operation import run
@@ -179,7 +179,7 @@ def proxy(segments: Segments, extent: Extent) -> Iterator[Row]:
 
 
 async def _cold(shared: RemoteReads, offset: Offset, segments: Segments) -> Any:
-    read = ColdRead(ReadKey((TOPIC, 0), offset, segments.form.isolation, SMALL), shared)
+    read = RemoteRead(ReadKey((TOPIC, 0), offset, segments.form.isolation, SMALL), shared)
     await read.task
     if read.error is not None:
         raise read.error
@@ -204,7 +204,7 @@ def consumer(segments: Segments, extent: Extent) -> Iterator[Row]:
                         return
                     yield message.offset(), message.timestamp()[1], message.key(), message.value()
             ended = part.end()
-            if isinstance(ended, Failed):
+            if isinstance(ended, LookFailure):
                 raise ended.error
             assert part.at > at
             at = part.at

@@ -7,7 +7,7 @@ import pytest
 from tests.follower.archived import DAY_MS, Archived, run
 from tierstate.follower.archive import cut_archive
 from tierstate.follower.archive_piece import WINDOW
-from tierstate.follower.bucket_view import NEWEST, BucketView, Moment, find_kept, open_bucket_view
+from tierstate.follower.bucket_view import NEWEST, BucketView, Moment, find_identity, open_bucket_view
 from tierstate.follower.checkpoint import checkpoint
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.replay import catch_up
@@ -18,7 +18,7 @@ from tierstate.state.view import MemoryView
 
 
 def opened(world: Archived, moment: Moment = NEWEST) -> BucketView:
-    identity, parted = find_kept(world.store)
+    identity, parted = find_identity(world.store)
     assert (identity, parted) == (world.identity, None)
     return open_bucket_view(world.store, identity, moment, refused)
 
@@ -84,9 +84,9 @@ def test_what_was_compacted_away_is_counted_from_the_checkpoint_on() -> None:
     world.topic.cleaned = {4, 20}
     run(world.archive())
     assert world.ranges == [(0, 29)]
-    assert opened(world).kept[0].holes == 1
+    assert opened(world).replays[0].holes == 1
     world.store.delete(world.place.checkpoint(10))
-    assert opened(world).kept[0].holes == 2
+    assert opened(world).replays[0].holes == 2
 
 
 def test_a_time_before_the_cut_is_refused(cut: Archived) -> None:
@@ -112,4 +112,4 @@ def test_a_checkpoint_of_records_that_the_topic_lost_is_passed_over() -> None:
     now, then = digest(other, view)
     assert now == then
     assert len(passed) == 1
-    assert passed[0].startswith(f"{key}: checkpoint is of records that the topic lost")
+    assert passed[0].startswith(f"{key}: the checkpoint has records that the topic lost")

@@ -129,7 +129,7 @@ def test_a_process_that_saw_nothing_ends_once_a_person_began_the_next_history() 
     begun(world)
     world.clock.advance(61)
     assert seen.problem(0) is not None
-    with pytest.raises(Fenced, match="started again"):
+    with pytest.raises(Fenced, match="restart this process"):
         seen.check_over()
 
 
@@ -242,7 +242,7 @@ def test_a_process_of_the_history_before_ends() -> None:
     seen.problem(0)
     seen.check_over()
     begun(world)
-    with pytest.raises(Fenced, match="started again"):
+    with pytest.raises(Fenced, match="restart this process"):
         seen.check_over()
     late = Archives(world.topic, world.store, ViewIdentity("cluster", world.topic.topic_id, 1), world.clock)
     assert late.problem(0) is not None, "it began before it could ask the store which history counts"

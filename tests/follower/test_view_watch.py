@@ -14,7 +14,7 @@ from tierstate.broker.tier_reader import lost_heads
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
-from tierstate.follower.replay import until_stopped
+from tierstate.follower.replay import batches_until
 from tierstate.follower.view_watch import ViewWatch
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.metrics import Metrics
@@ -159,8 +159,9 @@ def test_a_lost_head_is_counted_and_reported_also_by_a_view_that_has_it(consumed
 
 def test_reading_the_topic_ends_when_the_process_is_told_to_stop() -> None:
     stop, topic = threading.Event(), MemoryTierTopic(1)
-    reader = until_stopped(topic, stop).reader({0: Position(0)})
-    assert reader.poll(0) == []
+    topic.append(0, "key", b"value")
+    batches = batches_until(topic.reader({0: Position(0)}), 0, Position(2), stop)
+    assert next(batches).following == 1
     stop.set()
     with pytest.raises(Unavailable, match="stops"):
-        reader.poll(0)
+        next(batches)

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from bench.native_tiers import kafkas_own_tiers
+from tierstate.app.opening.connection import Connection
 from tierstate.app.opening.kip405_connection import Kip405Connection
 from tierstate.cli.main import run
 from tierstate.kip405.records import SegmentRecord, SegmentUpdate, decode_record
@@ -199,7 +200,7 @@ class KafkasTiers:
         put_manifest(self.store, key, SegmentManifest(written.chunks, indexes.spans, zstd, metadata=metadata))
 
     def connection(self) -> Kip405Connection:
-        return Kip405Connection(load_settings(self.settings_file, (), {}, None, None))
+        return Kip405Connection(Connection(load_settings(self.settings_file, (), {}, None, None)))
 
     def run(self, *command: str, fails: bool | None = False) -> Any:
         """Run a command, and return its JSON document; with ``fails``, its error. None: it may fail."""

@@ -183,5 +183,5 @@ def test_a_watch_keeps_the_view_fresh_and_tells_why_it_cannot(bucket: Path) -> N
 
     topic.end = away  # type: ignore[method-assign]
     watch.look(Event())
-    assert watch.behind(1_000.0) == ["the view does not get on: no broker answers"]
+    assert watch.behind(1_000.0) == ["the view makes no progress: no broker answers"]
     assert "100 s behind" in watch.behind(60.0)[1]

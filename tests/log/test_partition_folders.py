@@ -169,7 +169,7 @@ def test_a_header_says_what_was_written() -> None:
     assert (header.partition_leader_epoch, header.magic, header.codec) == (6, 2, ZSTD)
     assert (header.first_timestamp, header.max_timestamp) == (TIME, TIME + 5)
     assert (header.producer_id, header.record_count) == (77, 1)
-    assert (header.is_transactional, header.is_control, header.timestamp_type) == (True, False, 0)
+    assert (header.is_transactional, header.is_control) == (True, False)
 
 
 def test_an_epoch_checkpoint_of_any_length_is_read_whole(tmp_path: Path) -> None:

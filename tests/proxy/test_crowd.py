@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from tests.proxy.bare_fetch import fetch_of, records_of
 from tests.scenarios.house import PATIENCE_S, House, Running, eventually, get, opened_house
 from tierstate.proxy.budget import FREE
-from tierstate.proxy.cold_reads import KEPT_S
 from tierstate.proxy.peer import HELD
+from tierstate.proxy.remote_reads import KEPT_S
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 

@@ -29,7 +29,7 @@ from tests.proxy.messages import encoded, message
 from tierstate.broker.wire import Frame
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy.apis import APIS, Key
-from tierstate.proxy.fetch_answer import WITH_ADDRESSES, AnsweredPartition, filled
+from tierstate.proxy.fetch_answer import WITH_ADDRESSES, AnsweredPartition, fill_entry
 from tierstate.proxy.fetch_request import HELD_BYTES, TOPIC_IDS, lower, read_fetch
 from tierstate.proxy.produce import PRODUCE_WITH_ADDRESSES, refused_produce, without_addresses
 from tierstate.proxy.share_fetch import lower_share_fetch, share_reads
@@ -83,7 +83,7 @@ def test_a_changed_entry_differs_only_in_the_changed_field(version: int, seed: i
     made = message(FetchResponse, version, seed)
 
     def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
-        entry.says(56, LogicalBounds(Offset(13), Offset(13), None, Offset(12), Offset(11)))
+        entry.set_result(56, LogicalBounds(Offset(13), Offset(13), None, Offset(12), Offset(11)))
         return [entry.head, records]
 
     data, _ = through(made, version, change)
@@ -102,7 +102,7 @@ def test_a_passing_entry_gets_the_log_start_of_both_tiers(version: int, seed: in
 
     def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
         starts.append(entry.log_start)
-        entry.begins_at(3)
+        entry.set_log_start(3)
         return [entry.head, records]
 
     data, _ = through(made, version, change)
@@ -121,7 +121,7 @@ def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(
     bounds = LogicalBounds(start, Offset(500), Offset(499), Offset(900), Offset(1_000))
     records = bytes(range(256)) * (1 + seed)
     piece = Fetched(records, Tier.REMOTE, aborted, Offset(100), Offset(300), Offset(500), bounds)
-    data, _ = through(made, version, lambda entry, _: filled(entry, piece, bounds))
+    data, _ = through(made, version, lambda entry, _: fill_entry(entry, piece, bounds))
     decoded_message = again(FetchResponse, data, version)
     assert decoded_message.throttle_time_ms == made.throttle_time_ms
     pairs = list(zip(partitions(decoded_message, version), partitions(made, version), strict=True))

@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError
 from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.bare_fetch import fetch_of, records_of
 from tests.proxy.running import Held, RunningProxy, received, running
-from tierstate.proxy import cold_reads, fetches
+from tierstate.proxy import fetches, remote_reads
 from tierstate.proxy.budget import FREE
-from tierstate.proxy.cold_reads import ColdRead, wait_for_one
 from tierstate.proxy.peer import Peer
+from tierstate.proxy.remote_reads import RemoteRead, wait_for_one
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import CorruptData, OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from tierstate.state.routing import Isolation, Tier
@@ -89,7 +89,7 @@ def test_an_answer_waits_as_long_as_its_client_for_remote_records_alone_and_shor
     """Records may arrive at the end of another partition of the same request. The client must get them soon."""
     waits: list[float] = []
 
-    async def watched(reads: list[ColdRead], seconds: float, failed_s: float) -> bool:
+    async def watched(reads: list[RemoteRead], seconds: float, failed_s: float) -> bool:
         waits.append(round(seconds, 3))
         return await wait_for_one(reads, seconds, failed_s)
 
@@ -128,7 +128,7 @@ def test_a_read_that_failed_holds_no_memory(
     cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is still remembered, so that the store is not asked again at once."""
-    monkeypatch.setattr(cold_reads, "AGAIN_S", 3600.0)
+    monkeypatch.setattr(remote_reads, "AGAIN_S", 3600.0)
 
     def away(topic: str, partition: int, offset: int) -> None:
         raise StorageUnavailable("the store does not answer")

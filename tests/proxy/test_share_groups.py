@@ -44,7 +44,7 @@ def test_a_share_group_takes_every_record_and_its_offsets_are_shown(
     with running(cluster, f"proxy.access_log={log}") as proxy, open_broker(kafka.client_config) as broker:
         producer = Producer({"bootstrap.servers": proxy.bootstrap})
         with share_consumer(proxy, topic) as consumer:
-            until(lambda: broker.control.groups(topic).holding(0), lambda: None)
+            until(lambda: broker.control.groups(topic).positions, lambda: None)
             written = 0
 
             def write() -> None:

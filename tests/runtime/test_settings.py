@@ -37,7 +37,7 @@ exclude = []
 local_retention = "1h"
 [format]
 compression = "auto"
-chunk_bytes = "4MiB"
+chunk_bytes = "1MiB"
 [agent]
 log_dirs = ["/kafka/a", "/kafka/b"]
 [copy]
@@ -93,7 +93,7 @@ def problems(config: Path | None = None, *overrides: str, **environ: str) -> lis
 
 def test_the_file_of_the_design_is_read_into_typed_values(write_toml: WriteToml, tmp_path: Path) -> None:
     settings = given(write_toml(DESIGN))
-    assert settings.format.chunk_bytes == 4 << 20
+    assert settings.format.chunk_bytes == 1 << 20
     assert settings.trim.delay == 900
     assert settings.management.listen == Address("127.0.0.1", 9404)
     assert settings.agent.log_dirs == (Path("/kafka/a"), Path("/kafka/b"))

@@ -62,6 +62,7 @@ def command(
         if code is None:
             process.kill()
             wait([process.sentinel])
+            print(err.read_text()[-8000:])  # pytest does not show what the exception has
             raise subprocess.TimeoutExpired(["tierstate", *arguments], seconds, out.read_bytes(), err.read_bytes())
         return subprocess.CompletedProcess(["tierstate", *arguments], code, out.read_text(), err.read_text())
 

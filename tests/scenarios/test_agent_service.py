@@ -240,7 +240,7 @@ def test_a_state_folder_without_room_stops_all_decisions_and_is_reported(house: 
     eventually(lambda: len(house.logs(topic)) == 1)
     resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
     house.append(topic, 30_000, first=1_500)
-    answer = eventually(lambda: refused(agent, "the view does not get on"), 90)
+    answer = eventually(lambda: refused(agent, "the view makes no progress"), 90)
     assert "no room left" in answer
     assert get(f"{address(agent)}/healthz")[0] == 200, "a restart would not help"
     kept = len(house.logs(topic))

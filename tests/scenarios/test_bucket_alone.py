@@ -19,6 +19,7 @@ from moto.server import ThreadedMotoServer
 from tests.scenarios.house import Done, House, eventually, run
 from tierstate import connect, read_records
 from tierstate.app.opening.bucket_connection import BucketConnection
+from tierstate.app.opening.connection import Connection
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings_load import settings_from
@@ -70,7 +71,7 @@ def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) ->
     def kept() -> list[int]:
         """Return the ends of the remote records, as the bucket has them."""
         settings = settings_from({"store.url": house.store.as_uri(), "view.source": "bucket"})
-        with BucketConnection(settings, tell=lambda age: None) as bucket:
+        with BucketConnection(Connection(settings), lambda age: None) as bucket:
             try:
                 view, topic_id = bucket.view(), bucket.control.topic(topic).topic_id
             except InvalidRequest:

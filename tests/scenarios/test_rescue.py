@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.scenarios.house import House, eventually, opened_house
 from tierstate.app.opening.bucket_connection import BucketConnection
+from tierstate.app.opening.connection import Connection
 from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import InvalidRequest
@@ -27,7 +28,7 @@ ALL_STAYS = "1000000000"
 def copied(house: House, topic: str) -> bool:
     """Return whether the bucket's view has all but the active segment."""
     settings = settings_from({"store.url": house.store.as_uri(), "view.source": "bucket"})
-    with BucketConnection(settings, tell=lambda age: None) as bucket:
+    with BucketConnection(Connection(settings), lambda age: None) as bucket:
         try:
             place = TopicIdPartition(bucket.control.topic(topic).topic_id, 0)
             owned = bucket.view().partition(place).coverage.owned
@@ -71,7 +72,7 @@ def test_proven_segments_leave_the_disk_of_a_dead_broker_without_loss(house: Hou
     before, segments = house.digests(topic), house.logs(topic)
     assert len(segments) > 4
     refused = house.run("rescue", str(house.log_dir), code=3)
-    assert "the broker of this folder runs" in refused.stderr
+    assert "the broker of this folder is running" in refused.stderr
     kafka_own.kill(0)
     shown = rescued(house)
     assert not shown["executed"]

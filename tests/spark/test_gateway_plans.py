@@ -313,7 +313,7 @@ def test_a_topic_that_was_created_again_is_not_the_one_that_was_planned(tiers: T
     tiers.create_again(topic)
     tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
     tiers.copy(topic, 0)  # else the gateway would not serve it at all
-    while client.described(topic)[0]["topic_id"] == str(split.topic_id):
+    while client.describe(topic)[0]["topic_id"] == str(split.topic_id):
         SystemClock().sleep(0.1)
     rest = replace(split, start=local[0].start, parts=(PlannedPart(local[0], None),))
     pieces = []

@@ -78,6 +78,7 @@ def test_two_agents_share_the_partitions_and_take_over_from_each_other(house: Fe
 def test_an_agent_does_not_start_next_to_agents_that_read_logs_in_another_way(house: FetchHouse) -> None:
     """Each of the two would take the other's terms, for ever."""
     by_disk = ("--set", "agent.source=disk", "--set", f"agent.log_dirs={house.log_dir}")
+    house.config.write_text(house.config.read_text().replace('heartbeat = "1s"', 'heartbeat = "4s"'))
     house.create("both")
     with house.agent(*by_disk):
         refused = house.run("agent", "--set", f"state_dir={house.folder / 'other'}", code=2).stderr

@@ -23,7 +23,7 @@ from ..runtime.pool import Pool
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .budget import Budget
-from .fetch_request import FetchRequest, Place, Wanted
+from .fetch_request import FetchPosition, FetchRequest, Place
 
 READ_BYTES = LARGER_THAN_READS - 64 * 1024
 """The most bytes of one read. The memory of a larger piece would not be reused (`allocator.py`)."""
@@ -40,7 +40,7 @@ class ReadKey(NamedTuple):
     size: int
 
 
-class ColdRead:
+class RemoteRead:
     """A read of one piece of one partition. It is running, or has finished with `piece` or `error`."""
 
     def __init__(self, key: ReadKey, reads: RemoteReads) -> None:
@@ -62,7 +62,7 @@ class ColdRead:
     def ready(self) -> bool:
         return self.task.done()
 
-    def is_of(self, position: Wanted | None, isolation: Isolation) -> bool:
+    def is_of(self, position: FetchPosition | None, isolation: Isolation) -> bool:
         if position is None or self.over:
             return False
         return (self.key.offset, self.key.isolation) == (position.offset, isolation)
@@ -107,31 +107,31 @@ class RemoteReads:
         self, reader: LogReader, pool: Pool, budget: Budget, failed: Callable[[Place, Offset, BaseException], None]
     ) -> None:
         self.reader, self.pool, self.budget, self.failed = reader, pool, budget, failed
-        self._reads: dict[ReadKey, ColdRead] = {}
+        self._reads: dict[ReadKey, RemoteRead] = {}
 
-    def used(self, place: Place, position: Wanted, isolation: Isolation) -> ColdRead | None:
+    def used(self, place: Place, position: FetchPosition, isolation: Isolation) -> RemoteRead | None:
         """Return the read at ``position`` for one more connection. Begin it if necessary. None: no memory is free."""
         size = max(1, min(position.max_bytes, READ_BYTES, self.budget.of_a_read))
         key = ReadKey(place, position.offset, isolation, size)
         if (read := self._reads.get(key)) is None:
             if not self.budget.for_a_read(size):
                 return None
-            read = self._reads[key] = ColdRead(key, self)
+            read = self._reads[key] = RemoteRead(key, self)
             read.task.add_done_callback(lambda _: self._finished(read))
         read.users += 1
         return read
 
-    def unused(self, read: ColdRead) -> None:
+    def unused(self, read: RemoteRead) -> None:
         """Remove one user. A read without users is dropped, or goes on if it is not ready."""
         read.users -= 1
         self._drop_unused(read)
 
-    def handed_out(self, read: ColdRead) -> None:
+    def handed_out(self, read: RemoteRead) -> None:
         """Count one user as sending. Call `sent` afterwards."""
         read.users -= 1
         read.sending += 1
 
-    def sent(self, read: ColdRead) -> None:
+    def sent(self, read: RemoteRead) -> None:
         read.sending -= 1
         self._drop_unused(read)
 
@@ -140,17 +140,17 @@ class RemoteReads:
         for read in list(self._reads.values()):
             self._over(read)
 
-    def _finished(self, read: ColdRead) -> None:
+    def _finished(self, read: RemoteRead) -> None:
         self._drop_unused(read)
         if not read.over:
             asyncio.get_running_loop().call_later(KEPT_S if read.error is None else AGAIN_S, self._over, read)
 
-    def _drop_unused(self, read: ColdRead) -> None:
+    def _drop_unused(self, read: RemoteRead) -> None:
         is_unused = not (read.users or read.sending)
         if is_unused and (read.over or (read.ready and read.error is None)):
             self._over(read)
 
-    def _over(self, read: ColdRead) -> None:
+    def _over(self, read: RemoteRead) -> None:
         """Keep connections from using ``read``, and release it unless it is being sent."""
         read.over = True
         if self._reads.get(read.key) is read:
@@ -159,20 +159,20 @@ class RemoteReads:
             read.release()
 
 
-class ColdReads:
+class ConnectionReads:
     """The remote reads that one connection uses. Used by the connection's event loop only."""
 
     def __init__(self, shared: RemoteReads) -> None:
         self._shared = shared
-        self._reads: dict[Place, ColdRead] = {}
+        self._reads: dict[Place, RemoteRead] = {}
 
-    def of(self, request: FetchRequest) -> list[ColdRead]:
+    def of(self, request: FetchRequest) -> list[RemoteRead]:
         """Return the used reads of the offsets in ``request``. The broker is expected to lack these offsets."""
         return [
             read for place, read in self._reads.items() if read.is_of(request.positions.get(place), request.isolation)
         ]
 
-    def get(self, place: Place, position: Wanted, isolation: Isolation) -> ColdRead | None:
+    def get(self, place: Place, position: FetchPosition, isolation: Isolation) -> RemoteRead | None:
         """Return the read at ``position``, and begin it if necessary. Returns None if there is no memory for it."""
         current = self._reads.get(place)
         if current is not None and current.is_of(position, isolation):
@@ -183,16 +183,16 @@ class ColdReads:
             self._reads[place] = read
         return read
 
-    def handed_out(self, read: ColdRead, position: Wanted) -> None:
+    def handed_out(self, read: RemoteRead, position: FetchPosition) -> None:
         """Remove ``read``, which is sent now; its caller must call `sent`. Begin the next read, unless the broker has
         that offset."""
         piece = read.piece
         self._reads.pop(read.place, None)
         self._shared.handed_out(read)
         if piece is not None and piece.data and piece.next_offset < piece.bounds.local_start:
-            self.get(read.place, Wanted(piece.next_offset, position.max_bytes), read.key.isolation)
+            self.get(read.place, FetchPosition(piece.next_offset, position.max_bytes), read.key.isolation)
 
-    def sent(self, read: ColdRead) -> None:
+    def sent(self, read: RemoteRead) -> None:
         self._shared.sent(read)
 
     def drop(self, place: Place) -> None:
@@ -205,7 +205,7 @@ class ColdReads:
             self.drop(place)
 
 
-async def wait_for_one(reads: list[ColdRead], seconds: float, failed_s: float) -> bool:
+async def wait_for_one(reads: list[RemoteRead], seconds: float, failed_s: float) -> bool:
     """Wait until a read has succeeded, or until ``seconds`` have passed; ``failed_s`` if no read is running.
 
     Returns whether a read has succeeded.
