@@ -237,8 +237,8 @@ def _look_at(look: Look, log: TopicLog, number: int, *, upserts: bool) -> None:
 
 
 def below(table: LakeTable, look: Look) -> dict[int, Reach]:
-    """Return the partitions with rows below the log start. An archive keeps these, and so does a table that upserts."""
-    if table.facts.keep or table.facts.upsert:
+    """Return the partitions with rows below the log start. The result is empty for an archive, which keeps them."""
+    if table.facts.keep:
         return {}
     return {
         number: reach
