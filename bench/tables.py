@@ -257,7 +257,7 @@ def _commit(table: LakeTable, number: int) -> None:
     columns = {"partition": [0], "offset": [number], "timestamp": [time_]}
     file = io.BytesIO()
     pq.write_table(pa.Table.from_pydict(columns, schema=table.schema), file)
-    added = table.put(table.url(f"{number}.parquet"), [file.getvalue()])
+    added = table.put(table.url(f"{number}.parquet"), [file.getvalue()], ())
     place = TablePlace({0: Reach(Offset(0), Offset(number + 1), Lineage.of((0, 0)))})
     assert table.commit(table.prepared(Change(place, [added]), str(number)), str(number))
 

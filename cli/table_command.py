@@ -18,15 +18,17 @@ from .flags import declare, view_source
 from .lake import NEEDED, by_spark, catalog_of
 from .parameter_types import DURATION, TopicArgument
 from .reading import isolation_option, note_skipped
+from .table_flags import choice_options, pace_options, shape_options, upsert_options
 from .table_look import show, show_made, show_one
 from .table_repair import repair
-from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
+from .typed_flags import TypedFlags, enveloped, latest_schema, schema_text, typed_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..lake.runs import Run
     from ..lake.table import LakeTable
+    from ..lake.table_shape import TableShape
     from ..values.form import Form
 
 ORPHAN_AGE_MS = 86_400_000
@@ -50,6 +52,11 @@ command.add_command(show_one)
 @click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
 @click.option("--branch", default="main", show_default=True, help="Of the table, which gets the rows.")
 @typed_options()
+@click.option("--flatten", is_flag=True, help="Each field of the values is a column of the table.")
+@click.option("--metadata-prefix", default="kafka_", show_default=True, help="Of the other columns, with --flatten.")
+@shape_options()
+@upsert_options()
+@choice_options()
 def create(
     context: Context,
     topic: TopicArgument,
@@ -59,29 +66,54 @@ def create(
     keep: bool,
     branch: str,
     typed: TypedFlags,
+    flatten: bool,
+    metadata_prefix: str,
+    shape: TableShape,
+    upsert: tuple[str, ...],
+    envelope: str | None,
+    dead_letter: str | None,
+    route: tuple[str | None, str | None],
     execute: bool,
 ) -> None:
     """Create an empty table that follows a topic. Rows come by `tierstate table follow`.
 
-    --value-format makes a typed column of values; what does not parse keeps its bytes in _corrupt. Where the schema is
-    the registry's latest, the table grows with it.
+    --value-format makes a typed column of values, and with --flatten a column of each field; what does not parse keeps
+    its bytes in _corrupt. Where the schema is the registry's latest, the table grows with it. A table with --upsert
+    keeps rows whose records the log deletes.
     """
     with catalog_of(context, new=True) as catalog, context.connected(only_kafka=True) as connection:
+        from ..lake.columns import Only
         from ..lake.table_catalog import require_new
-        from ..lake.table_facts import TableFacts
+        from ..lake.table_facts import TableFacts, iceberg_schema
+        from ..lake.table_shape import TableShape, key_columns, shape_text
         from ..log.record_columns import record_schema
 
         described = connection.control.topic(topic.topic)
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
-        shape = typed.columns(names, described.name, latest_schema(context.settings))
+        prefix = metadata_prefix if flatten else None
+        latest = latest_schema(context.settings)
+        if upsert and route[0]:
+            raise InvalidRequest("--upsert or --route-by, not both: a record that deletes has no field")
+        only = Only(False if dead_letter else None, *route) if dead_letter or route[0] else None
+        made = typed.columns(names, described.name, latest, prefix=prefix, envelope=envelope, only=only)
+        schema = iceberg_schema(made.schema())
+        keys = key_columns(schema, made, upsert)
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
-        facts = TableFacts(described.name, described.topic_id, Isolation(isolation), (shape,), keep, grows, branch)
+        facts = TableFacts(
+            described.name, described.topic_id, Isolation(isolation), (made,), keep or bool(keys), grows, branch, keys
+        )
         full_name = name or default_name(described.name)
+        tables = [(full_name, facts, shape)]
+        if dead_letter:
+            corrupt = replace(made, prefix=None, only=Only(corrupt=True))
+            tables.insert(0, (dead_letter, replace(facts, versions=(corrupt,), upsert=()), TableShape()))
+        for new_table in tables:
+            require_new(catalog, *new_table)
         if execute:
-            show_made(context, catalog.create(full_name, facts))
+            show_made(context, [catalog.create(*new_table) for new_table in tables])
             return
-        require_new(catalog, full_name, facts)
-        rows = [("table", full_name), ("topic", facts.topic), ("keep", facts.keep), *facts.columns.said().items()]
+        rows = [("table", full_name), ("topic", facts.topic), ("keep", facts.keep), ("upsert", ", ".join(keys))]
+        rows += (facts.columns.said() | shape_text(shape.spec(schema, made), shape.order(schema, made), schema)).items()
         context.output.table(("what", "value"), rows, {**dict(rows), "executed": False})
         context.output.note("nothing was made: this is --dry-run")
 
@@ -145,8 +177,11 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
 @click.argument("table")
 @click.option("--value-schema", metavar="FILE|TEXT", help="What values have by now: DDL or Avro, as the table's.")
 @click.option("--key-schema", metavar="FILE|TEXT", help="Of keys, likewise.")
-def evolve(context: Context, table: str, value_schema: str | None, key_schema: str | None, execute: bool) -> None:
-    """Add fields to a typed table's columns, and widen types. Nothing is taken away, and rows that are there stay.
+@shape_options()
+def evolve(
+    context: Context, table: str, value_schema: str | None, key_schema: str | None, shape: TableShape, execute: bool
+) -> None:
+    """Add fields to a typed table's columns, widen types, or change partitions and order. Rows that are there stay.
 
     Without a schema here the registry's latest, of a table that grows with it: then `follow` does it by itself, once it
     meets one. Run again it does nothing.
@@ -154,10 +189,13 @@ def evolve(context: Context, table: str, value_schema: str | None, key_schema: s
     with catalog_of(context) as catalog:
         from ..lake.table_commit import evolve_table
         from ..lake.table_open import fresh_attempt
+        from ..lake.table_shape import TableShape
 
         lake_table = catalog.table(table)
-        forms = _wanted(context, lake_table, {"key": key_schema, "value": value_schema})
-        changes = evolve_table(lake_table, forms, fresh_attempt, execute=execute)
+        schemas = {"key": key_schema, "value": value_schema}
+        same = shape != TableShape() and not any(schemas.values())
+        forms = {} if same else _wanted(context, lake_table, schemas)
+        changes = evolve_table(lake_table, forms, fresh_attempt, execute=execute, shape=shape)
     columns = ("field", "before", "after")
     rows = [(each.field, each.before or "", each.after) for each in changes]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -179,7 +217,10 @@ def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None
     for name in texts.keys() - forms.keys():
         raise InvalidRequest("bytes cannot become typed: create another table", table=table.name, column=name)
     if texts:
-        return {name: replace(forms[name], schema=schema_text(text)) for name, text in texts.items()}
+        forms = {name: replace(forms[name], schema=schema_text(text)) for name, text in texts.items()}
+        if table.facts.columns.envelope and "value" in forms:
+            forms["value"] = enveloped(forms["value"])
+        return forms
     if not table.facts.grows:
         raise InvalidRequest("nothing says what is wanted: --value-schema or --key-schema", table=table.name)
     return {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}
@@ -211,6 +252,7 @@ def drop(context: Context, table: str, execute: bool) -> None:
 @click.option("--local", is_flag=True, help="Up to the last stable offset, not only what was copied.")
 @click.option("--processes", type=click.IntRange(1, 256), help="With --once: so many make a commit's files at a time.")
 @click.option("--spark", is_flag=True, help="With --once: the tasks of a Spark job make them; see spark-submit.")
+@pace_options()
 def follow(
     context: Context, tables: tuple[str, ...], once: bool, local: bool, processes: int | None, spark: bool
 ) -> None:

@@ -15,7 +15,7 @@ from .flags import declare
 from .lake import NEEDED, catalog_of, imported_lake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..lake.log import TopicLog
     from ..lake.table import LakeTable
@@ -40,12 +40,12 @@ def show(context: Context) -> None:
     _show(context, LISTED, rows)
 
 
-def show_made(context: Context, table: LakeTable) -> None:
-    """Show a table that was just created, without a comparison with its log."""
+def show_made(context: Context, tables: Sequence[LakeTable]) -> None:
+    """Show tables that were just created, without a comparison with their log."""
     from ..lake.table_status import TableStatus
 
-    fields = asdict(TableStatus.of_table(table))
-    _show(context, OF_TABLE, [{name: fields[name] for name in OF_TABLE}])
+    rows = [asdict(TableStatus.of_table(table)) for table in tables]
+    _show(context, OF_TABLE, [{name: row[name] for name in OF_TABLE} for row in rows])
 
 
 def _show(context: Context, columns: list[str], rows: list[dict[str, Any]]) -> None:
@@ -99,7 +99,7 @@ def show_one(context: Context, name: str | None, catalog: bool) -> None:
         if name is None:
             raise InvalidRequest("a table is needed, as kafka.orders, or --catalog")
         with catalog_of(context) as opened:
-            show_made(context, opened.table(name))
+            show_made(context, [opened.table(name)])
         return
     with imported_lake():
         from ..lake.engines import engines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from ..state.errors import InvalidRequest
 from .flags import Decorator
 
 if TYPE_CHECKING:
-    from ..lake.columns import Columns, Headers
+    from ..lake.columns import Columns, Headers, Only
     from ..runtime.settings import Settings
     from ..values.form import Form
 
@@ -67,17 +67,37 @@ class TypedFlags:
     def of_registry(self) -> bool:
         return self.key.of_registry or self.value.of_registry
 
-    def columns(self, names: Sequence[str], topic: str, latest: Latest, old_columns: Columns | None = None) -> Columns:
-        """Return the columns. Raises InvalidRequest for an invalid schema or flag, and errors of ``latest``."""
+    def columns(
+        self,
+        names: Sequence[str],
+        topic: str,
+        latest: Latest,
+        old_columns: Columns | None = None,
+        prefix: str | None = None,
+        envelope: str | None = None,
+        only: Only | None = None,
+    ) -> Columns:
+        """Return the columns; flat if there is a ``prefix``. Raises InvalidRequest for an invalid schema or flag, and
+        errors of ``latest``.
+        """
         from ..lake.columns import Columns
 
         if self.key.registered and AVRO not in (self.key.format, self.value.format):
             raise InvalidRequest("--registered is for --value-format avro or --key-format avro")
         key = self.key.form(topic, latest, None if old_columns is None else old_columns.key)
         value = self.value.form(topic, latest, None if old_columns is None else old_columns.value)
-        columns = Columns(tuple(names), key, value, self.headers)
+        if envelope and value is not None:
+            value = enveloped(value)
+        columns = Columns(tuple(names), key, value, self.headers, prefix, envelope, only)
         columns.schema()
         return columns
+
+
+def enveloped(form: Form) -> Form:
+    """Return the form of envelopes whose rows have this JSON form. Any other form is of envelopes already."""
+    from ..lake.envelope import envelope_ddl
+
+    return replace(form, schema=envelope_ddl(form.schema)) if form.format == "json" else form
 
 
 def latest_schema(settings: Settings) -> Latest:

@@ -3,6 +3,8 @@
     the columns in their order; `key` and `value` have the types of their forms; if one of them is typed, also
     _corrupt: struct<key: binary, value: binary>      the bytes that do not parse; null if all bytes parse
 
+If the columns are flat, each field of the value is a column, and the other columns of a record have a prefix.
+
 So no byte of a record is lost: it is in its column or in `_corrupt`. If a table cannot have a record's time, the
 `_corrupt` of the row is not null, even if it has no bytes.
 """
@@ -10,7 +12,7 @@ So no byte of a record is lost: it is in its column or in `_corrupt`. If a table
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +25,7 @@ from ..values.form import CORRUPT, Form, SchemaGrown
 from ..values.open import Reader, open_reader
 from ..values.schema_registry import RegistryAccess
 from ..values.typed_column import CORRUPT_TYPE, TypedColumn, corrupt_column
+from .envelope import open_envelope, row_kind
 
 HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
 """The type of headers as a map. Each key has all of its values, in their order."""
@@ -36,13 +39,51 @@ LAST_US = 253_402_300_800_000_000 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Only:
+    """Which records are rows. ``corrupt``: whether they do not parse; None means either. ``field``, ``value``: a field
+    of the values, and its value as text.
+    """
+
+    corrupt: bool | None = None
+    field: str | None = None
+    value: str | None = None
+
+    def of(self, value: pa.Array, corrupt: pa.Array) -> pa.Array:
+        """Return whether each record is a row, by its typed value and its `_corrupt`. Raises InvalidRequest if there is
+        no such field, or if it has no text.
+        """
+        chosen = pa.repeat(True, len(value)) if self.corrupt is None else corrupt.is_valid()
+        if self.corrupt is False:
+            chosen = pc.invert(chosen)
+        if self.field is None:
+            return chosen
+        column = value
+        for name in self.field.split("."):
+            if not pa.types.is_struct(column.type) or name not in column.type.names:
+                raise InvalidRequest("the values have no such field to route by", field=self.field)
+            column = column.flatten()[column.type.get_field_index(name)]
+        try:
+            text = column.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidRequest("this field cannot be routed by", field=self.field, type=str(column.type)) from error
+        return pc.and_(chosen, pc.fill_null(pc.equal(text, self.value), False))
+
+
+@dataclass(frozen=True, slots=True)
 class Columns:
-    """``names``: of `record_columns.record_schema`, in its order. ``key``, ``value``: their forms; None means bytes."""
+    """``names``: of `record_columns.record_schema`, in its order. ``key``, ``value``: their forms; None means bytes.
+    ``prefix``: of the record's columns if the fields of the value are columns too; None if the value is one column.
+    ``envelope``: of the values; None means that a value is the row itself. See `envelope`. ``only``: which records are
+    rows; None means all.
+    """
 
     names: tuple[str, ...]
     key: Form | None = None
     value: Form | None = None
     headers: Headers = "list"
+    prefix: str | None = None
+    envelope: str | None = None
+    only: Only | None = None
 
     @property
     def forms(self) -> dict[str, Form]:
@@ -54,34 +95,86 @@ class Columns:
         """Return these columns with a form for ``name``, which is key or value."""
         return replace(self, key=form) if name == "key" else replace(self, value=form)
 
+    def column(self, name: str) -> str:
+        """Return the column that has this part of a record, such as ``offset``."""
+        return f"{self.prefix or ''}{name}"
+
     def schema(self) -> pa.Schema:
-        """Return the schema of the rows. Raises InvalidRequest if a name is not a column, or a form is invalid."""
+        """Return the schema of the rows. Raises InvalidRequest if a name is not a column, a form is invalid, or two
+        columns would have one name.
+        """
         kinds = {each.name: each.type for each in record_schema(columns=self.names)}
         for name, form in self.forms.items():
             if name not in kinds:
                 raise InvalidRequest("a column is typed and not among those that are written", column=name)
-            kinds[name] = form.kind()
+            kinds[name] = row_kind(form.kind()) if name == "value" and self.envelope else form.kind()
+        if self.envelope and self.value is None:
+            raise InvalidRequest("an envelope has typed values: --value-format json or avro", envelope=self.envelope)
         if self.headers == "map":
             if "headers" not in kinds:
                 raise InvalidRequest("headers are a map and not among the columns that are written")
             kinds["headers"] = HEADER_MAP
         if self.forms:
             kinds[CORRUPT] = CORRUPT_TYPE
-        return pa.schema(list(kinds.items()))
+        if self.only is not None:
+            if self.value is None:
+                raise InvalidRequest("only typed values can be chosen by what they are: --value-format")
+            self.only.of(pa.array([], kinds["value"]), pa.array([], CORRUPT_TYPE))
+        return pa.schema(list(kinds.items()) if self.prefix is None else self._flat(kinds))
+
+    def _flat(self, kinds: dict[str, pa.DataType]) -> list[pa.Field]:
+        """Return the fields of the value, and then the other columns."""
+        value = kinds.pop("value", None)
+        if value is None or not pa.types.is_struct(value):
+            raise InvalidRequest(
+                "only values with fields can be flat: --value-format json, or avro with a record", value=str(value)
+            )
+        if self.prefix and not self.prefix.isidentifier():
+            raise InvalidRequest("a prefix of columns has letters, digits and _", prefix=self.prefix)
+        others = [pa.field(name if name == CORRUPT else self.column(name), kind) for name, kind in kinds.items()]
+        taken = {field.name.lower(): field.name for field in others}
+        for field in value:
+            if field.name.lower() in taken:
+                raise InvalidRequest(
+                    "a field of the values has the name of another column; another --metadata-prefix keeps them apart",
+                    field=field.name,
+                    column=taken[field.name.lower()],
+                )
+        return [*value, *others]
+
+    def flattened(self, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Return the columns of flat rows, by name. A field of a null value is null."""
+        value = columns["value"]
+        fields = dict(zip([field.name for field in value.type], value.flatten(), strict=True))
+        others = {name: column for name, column in columns.items() if name not in ("value", CORRUPT)}
+        return {
+            **fields,
+            **{self.column(name): column for name, column in others.items()},
+            CORRUPT: columns[CORRUPT],
+        }
 
     def said(self) -> dict[str, str]:
         """Return the columns as facts for an error."""
         forms = {name: f"{form.format} {form.schema}".strip() for name, form in self.forms.items()}
-        return {"columns": ",".join(self.names), **forms, "headers": self.headers}
+        flat = {} if self.prefix is None else {"metadata_prefix": self.prefix}
+        flat |= {} if self.envelope is None else {"envelope": self.envelope}
+        flat |= {} if self.only is None else {"only": str(self.only)}
+        return {"columns": ",".join(self.names), **forms, "headers": self.headers, **flat}
 
     def as_json(self) -> dict[str, Any]:
         forms = {name: form.as_json() for name, form in self.forms.items()}
-        return {"names": list(self.names), "headers": self.headers, **forms}
+        flat: dict[str, Any] = {} if self.prefix is None else {"prefix": self.prefix}
+        flat |= {} if self.envelope is None else {"envelope": self.envelope}
+        flat |= {} if self.only is None else {"only": asdict(self.only)}
+        return {"names": list(self.names), "headers": self.headers, **forms, **flat}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Columns:
-        forms = {name: Form.of_json(document[name]) for name in ("key", "value") if name in document}
-        return cls(tuple(document["names"]), **forms, headers=document["headers"])
+        forms: dict[str, Any] = {name: Form.of_json(document[name]) for name in ("key", "value") if name in document}
+        shape: dict[str, Any] = {name: document[name] for name in ("prefix", "envelope") if name in document}
+        if "only" in document:
+            shape["only"] = Only(**document["only"])
+        return cls(tuple(document["names"]), **forms, headers=document["headers"], **shape)
 
 
 class ColumnsGrown(Exception):
@@ -105,10 +198,16 @@ class Rows:
         self._readers = {name: open_reader(form, registry, grows=name in grows) for name, form in columns.forms.items()}
 
     def of(self, records: pa.Table) -> pa.Table:
-        """Return one row for each record, in the same order. ``records``: as `log.decode` makes them, with headers.
+        """Return one row for each record that `Only` chooses, in the same order. ``records``: as `log.decode` makes
+        them, with headers.
 
         Raises Unavailable if the registry does not answer, and ColumnsGrown.
         """
+        return self.changes(records)[0]
+
+    def changes(self, records: pa.Table) -> tuple[pa.Table, pa.Array]:
+        """Return the rows as `of`, and for each whether its record deletes the row of its key."""
+        deletes = records.column("value").combine_chunks().is_null()
         raw = {name: records.column(name).combine_chunks() for name in self._readers}
         columns, bad = dict(zip(records.column_names, records.columns, strict=True)), {}
         for name, reader in self._readers.items():
@@ -117,13 +216,22 @@ class Rows:
             except SchemaGrown as grown:
                 raise ColumnsGrown(self._columns.with_form(name, grown.form)) from grown
             columns[name], bad[name] = typed.column, typed.corrupt
+        if self._columns.envelope is not None:
+            opened = open_envelope(columns["value"])
+            columns["value"], deletes = opened.rows, pc.or_(deletes, opened.deletes)
+            bad["value"] = pc.or_(bad["value"], opened.strange)
         if self._readers:
             times = records.column("timestamp").combine_chunks()
             columns[CORRUPT] = corrupt_column(raw, bad, beyond_years(times))
             self.corrupt += len(records) - columns[CORRUPT].null_count
         if self._columns.headers == "map":
             columns["headers"] = header_map(records.column("headers").combine_chunks())
-        return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
+        only = self._columns.only
+        chosen = None if only is None else only.of(columns["value"], columns[CORRUPT])
+        if self._columns.prefix is not None:
+            columns = self._columns.flattened(columns)
+        rows = pa.table([columns[name] for name in self.schema.names], schema=self.schema)
+        return (rows, deletes) if chosen is None else (rows.filter(chosen), deletes.filter(chosen))
 
 
 def _read(reader: Reader, values: pa.Array) -> TypedColumn:

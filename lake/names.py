@@ -24,8 +24,10 @@ from .jobs import Task
 
 LEDGER = "_tierstate_export"
 _PLAN = re.compile(rf"{LEDGER}/([A-Za-z0-9_-]{{22}})/([0-9]{{8}})/plan\.json")
-_TABLE_FILE = re.compile(r"/data/date=[^/]+/[A-Za-z0-9_-]{22}-[^/]+\.parquet|/metadata/[^/]+(\.avro|\.metadata\.json)")
-"""An attempt's id has 22 characters."""
+_TABLE_FILE = re.compile(
+    r"/data/(date=[^/]+/)?[A-Za-z0-9_-]{22}-[^/]+\.parquet|/metadata/[^/]+(\.avro|\.metadata\.json)"
+)
+"""An attempt's id has 22 characters. Earlier versions had a folder for each date."""
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
@@ -44,14 +46,14 @@ def has_range_of(task: Task, key: str) -> bool:
     return key.rpartition("/")[2].startswith(_range(task))
 
 
-def table_file(attempt: str, task: Task, day: int, part: int) -> str:
-    """Return the name of a table's file, which belongs to one attempt. The arguments are those of `file_key`."""
-    return f"{day_folder(day)}/{attempt}-{_range(task)}{_again(part)}.parquet"
+def table_file(attempt: str, task: Task, part: int) -> str:
+    """Return the name of a table's file, which belongs to one attempt. ``part``: number of the task's earlier files."""
+    return f"{attempt}-{_range(task)}{_again(part)}.parquet"
 
 
-def rewritten_file(attempt: str, day: int, partition: int, first_offset: int, reason: str) -> str:
-    """Return the name of a table's file whose rows were in other files before."""
-    return f"{day_folder(day)}/{attempt}-{partition:05d}-{first_offset:020d}-{reason}.parquet"
+def rewritten_file(attempt: str, partition: int, first_offset: int, reason: str, part: int) -> str:
+    """Return the name of a table's file whose rows were in other files before. ``part``: as for `table_file`."""
+    return f"{attempt}-{partition:05d}-{first_offset:020d}-{reason}{_again(part)}.parquet"
 
 
 def is_table_file(path: str) -> bool:

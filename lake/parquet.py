@@ -33,21 +33,22 @@ from ..state.errors import DiskFull
 ENCODED = 2
 """The version of the encoding. Increase it whenever the same rows become other bytes."""
 WRITER = f"pyarrow {pa.__version__}, {ENCODED}"
-DELTAS = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
+DELTAS = ("offset", "timestamp")
+"""The columns of a record that are stored as deltas."""
 LEVEL = 1
 """Compression level of zstd."""
 PIECE_BYTES = 1 << 20
 
 
-def writer_of(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer with the encodings above."""
+def writer_of(file: IO[bytes], schema: pa.Schema, deltas: tuple[str, ...] = DELTAS) -> pq.ParquetWriter:
+    """Return a writer with the encodings above. ``deltas``: the columns that are stored as deltas."""
     return pq.ParquetWriter(
         file,
         schema,
         compression="zstd",
         compression_level=LEVEL,
-        use_dictionary=[leaf for each in schema if each.name not in DELTAS for leaf in _leaves(each.name, each.type)],
-        column_encoding={name: how for name, how in DELTAS.items() if name in schema.names},
+        use_dictionary=[leaf for each in schema if each.name not in deltas for leaf in _leaves(each.name, each.type)],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in deltas if name in schema.names},
         write_page_index=True,
     )
 
@@ -66,18 +67,18 @@ def _leaves(name: str, kind: pa.DataType) -> list[str]:
 class ParquetFile:
     """A file that is being made. It has no name on disk, and is deleted with its process. Methods raise DiskFull."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, deltas: tuple[str, ...] = DELTAS) -> None:
         self._file = tempfile.TemporaryFile(prefix="tierstate-export-")
-        self._writer = writer_of(self._file, schema)
+        self._writer = writer_of(self._file, schema, deltas)
 
     def write(self, rows: pa.Table) -> None:
         """Add a row group with these rows."""
-        with _typed():
+        with disk_errors():
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     def finish(self) -> None:
         """Complete the file. Afterwards `pieces` has all of its bytes."""
-        with _typed():
+        with disk_errors():
             self._writer.close()
             self._file.flush()
 
@@ -96,7 +97,7 @@ class ParquetFile:
     def close(self) -> None:
         """Free its disk space; idempotent."""
         if self._writer.is_open:
-            with _typed():
+            with disk_errors():
                 self._writer.close()
         self._file.close()
 
@@ -126,7 +127,7 @@ def finished_files(
 
 
 @contextmanager
-def _typed() -> Iterator[None]:
+def disk_errors() -> Iterator[None]:
     """Convert errors of the disk into DiskFull."""
     try:
         yield

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -27,11 +28,17 @@ from pyiceberg.exceptions import (
     ValidationError,
     ValidationException,
 )
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, ancestors_of
+from pyiceberg.typedef import Record
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..state.errors import (
@@ -46,8 +53,10 @@ from ..state.errors import (
 from ..state.offsets import Extent, Offset
 from ..values.schema_registry import RegistryAccess
 from .columns import Columns, Rows
-from .table_facts import TableFacts, columns_property, iceberg_schema
+from .table_facts import TableFacts, columns_property, iceberg_schema, own_bounds_alone
+from .table_layout import Key, Layout
 from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property, summary_of
+from .table_shape import TableShape
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan, Table, Transaction
@@ -55,11 +64,6 @@ if TYPE_CHECKING:
 RETRIES = "commit.retry.num-retries"
 FIRST_SEQUENCE_NUMBER = 1
 """The sequence number of a table's first snapshot."""
-OWN_BOUNDS_ALONE = {
-    "write.metadata.metrics.default": "counts",
-    **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp")},
-}
-"""Iceberg's table properties that keep bounds only for the columns that determine a table's place and days."""
 for _frozen in (Snapshot, SnapshotLogEntry):
     # pyiceberg copies all metadata deeply, 17 times per commit (its issue 2673); these values are frozen
     setattr(_frozen, "__deepcopy__", lambda self, memo: self)  # noqa: B010
@@ -69,15 +73,18 @@ for _frozen in (Snapshot, SnapshotLogEntry):
 class Change:
     """The content of one commit: files to add, files to remove, and the new place of the table.
 
-    ``columns``: the columns of the table's next version. A change of columns makes a snapshot too, so that its commit
-    is conditional. Otherwise two writers could both evolve a table to columns that are equal in Iceberg (smallint and
-    int). The second commit would then change a version that rows were already written with.
+    ``columns``: the columns of the table's next version. ``shape``: its next partitions and sort order.
+
+    A change of columns or shape makes a snapshot too, so that its commit is conditional. Otherwise two writers could
+    both evolve a table to columns that are equal in Iceberg (smallint and int). The second commit would then change a
+    version that rows were already written with.
     """
 
     place: TablePlace
     add: Sequence[DataFile] = ()
     drop: Sequence[DataFile] = ()
     columns: Columns | None = None
+    shape: TableShape | None = None
 
 
 class PlaceLost(CorruptData):
@@ -117,7 +124,7 @@ class LakeTable:
             raise InvalidRequest("the branch of this table was removed", table=self.name, branch=branch)
         return self.iceberg.snapshot_by_name(branch)
 
-    def _scan(self, where: str | None) -> DataScan:
+    def _scan(self, where: str | BooleanExpression | None) -> DataScan:
         scan = self.iceberg.scan(row_filter=where or AlwaysTrue())
         return scan if self.facts.branch == MAIN_BRANCH else scan.use_ref(self.facts.branch)
 
@@ -171,11 +178,20 @@ class LakeTable:
 
     def _bounds(self, bounds: Mapping[int, bytes]) -> tuple[int, int] | None:
         """Return the bounds of the partition and of the offset. Returns None if one of them is missing."""
-        ids = [self.iceberg.schema().find_field(name).field_id for name in ("partition", "offset")]
+        ids = [self.iceberg.schema().find_field(self.column(name)).field_id for name in ("partition", "offset")]
         partition, offset = (bounds.get(each) for each in ids)
         if partition is None or offset is None:
             return None
         return int.from_bytes(partition, "little", signed=True), int.from_bytes(offset, "little", signed=True)
+
+    def column(self, name: str) -> str:
+        """Return the column that has this part of a record, such as ``offset``."""
+        return self.facts.columns.column(name)
+
+    def between(self, partition: int, start: int, end: int) -> str:
+        """Return an Iceberg filter for the rows of the offsets ``[start, end)``."""
+        offset = self.column("offset")
+        return f"{self.column('partition')} == {partition} and {offset} >= {start} and {offset} < {end}"
 
     @property
     def has_own_location(self) -> bool:
@@ -187,6 +203,11 @@ class LakeTable:
         """Return the schema of the files, with Iceberg's field ids."""
         return schema_to_pyarrow(self.iceberg.schema(), include_field_ids=True)
 
+    @property
+    def layout(self) -> Layout:
+        """Return how rows are divided into files."""
+        return Layout(self.iceberg.metadata, self.facts.columns)
+
     def rows_by(self, version: int) -> Rows:
         """Return a maker of rows with this version of the columns. Raises CorruptData if the version is unknown."""
         if version >= len(self.facts.versions):
@@ -197,7 +218,7 @@ class LakeTable:
         """Return a maker of new rows. It raises ColumnsGrown if a column that may grow needs new fields."""
         return Rows(self.facts.columns, self.registry, grows=self.facts.grows)
 
-    def data_files(self, where: str | None = None) -> list[DataFile]:
+    def data_files(self, where: str | BooleanExpression | None = None) -> list[DataFile]:
         """Return the files that may have rows for which ``where`` holds. Raises InvalidRequest if another engine
         deleted rows with delete files.
         """
@@ -220,8 +241,10 @@ class LakeTable:
         """Return the URL of a data file of this name."""
         return f"{self.iceberg.location().rstrip('/')}/data/{name}"
 
-    def put(self, url: str, pieces: Iterable[bytes]) -> DataFile:
-        """Write a new file and return its manifest entry. If writing fails, the file is removed if possible."""
+    def put(self, url: str, pieces: Iterable[bytes], partition: Key) -> DataFile:
+        """Write a new file of a partition of the current spec, and return its manifest entry. If writing fails, the
+        file is removed if possible.
+        """
         with foreign(table=self.name, file=url):
             output = self.iceberg.io.new_output(url).create()  # outside the try: another writer's file is kept
         try:
@@ -229,26 +252,43 @@ class LakeTable:
                 with output as into:
                     for piece in pieces:
                         into.write(piece)
-                return self._described(url)
+                return self._described(url, partition)
         except BaseException:
             with suppress(StorageUnavailable, AccessDenied):
                 self.remove(url)
             raise
 
-    def _described(self, url: str) -> DataFile:
+    def _described(self, url: str, partition: Key) -> DataFile:
         """Return the manifest entry of a file. If pyiceberg cannot compute all bounds, only the columns of
-        `OWN_BOUNDS_ALONE` get bounds.
+        `own_bounds_alone` get bounds.
 
         pyiceberg fails for a text whose upper bound would be a surrogate (U+D800), and for dates and times of the year
         10000.
         """
-        metadata = self.iceberg.metadata
+        metadata, source = self.iceberg.metadata, self.iceberg.io.new_input(url)
+        with source.open() as stream:
+            parquet = pq.read_metadata(stream)
         try:
-            return parquet_file_to_data_file(self.iceberg.io, metadata, url)
+            statistics = self._statistics(parquet, metadata.properties)
         except (OverflowError, ValueError):
-            properties = {**metadata.properties, **OWN_BOUNDS_ALONE}
-            bare = metadata.model_copy(update={"properties": properties})
-            return parquet_file_to_data_file(self.iceberg.io, bare, url)
+            statistics = self._statistics(parquet, {**metadata.properties, **own_bounds_alone(self.facts.columns)})
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=url,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*partition),
+            file_size_in_bytes=len(source),
+            sort_order_id=metadata.default_sort_order_id,
+            spec_id=metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics,
+        )
+
+    def _statistics(self, parquet: pq.FileMetaData, properties: dict[str, str]) -> dict[str, Any]:
+        schema = self.iceberg.schema()
+        plan, ids = compute_statistics_plan(schema, properties), parquet_path_to_id_mapping(schema)
+        return data_file_statistics_from_parquet_metadata(parquet, plan, ids).to_serialized_dict()
 
     def remove(self, url: str) -> None:
         """Remove a file that no commit names. A missing file is not an error."""
@@ -268,6 +308,8 @@ class LakeTable:
             transaction = self.iceberg.transaction()
             if change.columns is not None:
                 self._evolve(transaction, change.columns)
+            if change.shape is not None:
+                change.shape.apply(transaction, self.facts.columns)
             update = transaction.update_snapshot(
                 snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt), branch=self.facts.branch
             )

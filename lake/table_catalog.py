@@ -8,24 +8,20 @@ from contextlib import suppress
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.io import FileIO
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import AssertTableUUID, SetLocationUpdate
-from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from ..state.errors import InvalidRequest, TierstateError
 from ..values.schema_registry import RegistryAccess
 from .table import LakeTable, foreign, own_location
-from .table_facts import NEEDED, TOPIC, TableFacts, iceberg_schema, require_columns
+from .table_facts import TOPIC, TableFacts, iceberg_schema, require_columns
 from .table_metadata import ForeignMetadata, metadata_below
 from .table_place import TablePlace
+from .table_shape import UNPARTITIONED, TableShape
 
 NAME = "tierstate"
 """The name of the catalog. pyiceberg requires a name, and a SQL catalog stores it in its rows."""
-DAY_FIELD_ID = 1000
-"""The first id that a partition field may have."""
 
 
 class LakeCatalog:
@@ -111,14 +107,12 @@ class LakeCatalog:
                 self._catalog.create_namespace(_identifier(name)[:-1])
             self._catalog.register_table(_identifier(name), metadata_url)
 
-    def create(self, name: str, facts: TableFacts) -> LakeTable:
+    def create(self, name: str, facts: TableFacts, shape: TableShape = UNPARTITIONED) -> LakeTable:
         """Create an empty table. Raises InvalidRequest if the name is taken."""
         require_columns(facts.columns)
         schema = iceberg_schema(facts.columns.schema())
         namespace = _identifier(name)[:-1]
-        ids = {column: schema.find_field(column).field_id for column in NEEDED}
-        by_day = PartitionSpec(PartitionField(ids["timestamp"], DAY_FIELD_ID, DayTransform(), "timestamp_day"))
-        order = [SortField(source_id=ids[each], transform=IdentityTransform()) for each in ("partition", "offset")]
+        spec, order = shape.spec(schema, facts.columns), shape.order(schema, facts.columns)
         with foreign(table=name):
             with suppress(NamespaceAlreadyExistsError):
                 self._catalog.create_namespace(namespace)
@@ -126,8 +120,8 @@ class LakeCatalog:
                 created = self._catalog.create_table(
                     _identifier(name),
                     schema,
-                    partition_spec=by_day,
-                    sort_order=SortOrder(*order),
+                    partition_spec=spec,
+                    sort_order=order,
                     properties=facts.as_properties(),
                 )
             except TableAlreadyExistsError as error:
@@ -163,10 +157,12 @@ def _begin_branch(table: Table, facts: TableFacts) -> None:
     table.manage_snapshots().create_branch(begun.snapshot_id, facts.branch).commit()
 
 
-def require_new(catalog: LakeCatalog, name: str, facts: TableFacts) -> None:
+def require_new(catalog: LakeCatalog, name: str, facts: TableFacts, shape: TableShape = UNPARTITIONED) -> None:
     """Raise InvalidRequest if `LakeCatalog.create` would."""
     require_columns(facts.columns)
-    iceberg_schema(facts.columns.schema())
+    schema = iceberg_schema(facts.columns.schema())
+    shape.spec(schema, facts.columns)
+    shape.order(schema, facts.columns)
     _identifier(name)
     if name in catalog.names():
         raise InvalidRequest("there is a table of this name", table=name)

@@ -2,6 +2,8 @@
 
 Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows must exist, whoever wrote the files, and
 their version of the columns. Typed columns are made from the records again, with the same version.
+
+A table that upserts must have exactly the newest records of its keys. The log is read twice, and keys are in memory.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ from ..log.record_digest import RecordDigest
 from ..runtime.units import counted
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset
-from .columns import Columns, Rows, aligned, beyond_years, first_difference, within_years
+from .columns import Columns, aligned, beyond_years, first_difference, within_years
 from .jobs import range_error
 from .log import Keep, TopicLog, no_lease
 from .table import LakeTable
-from .table_files import between, rows_between
+from .table_files import rows_between
 from .table_follow import require_tiered
 from .table_place import Reach, TablePlace, Written
 from .table_snapshots import ForeignSnapshot, foreign_snapshots
+from .table_upsert import Newest, of_offsets, older_than_keys
 
 WINDOW_BYTES = 64 * 2**20
 
@@ -128,7 +131,7 @@ def _check_partition(
     start = max(reach.start, log_start)
     checked = CheckedPartition(number, start, max(start, reach.end))
     if reach.start < start:
-        checked.older = table.count(between(number, reach.start, start))
+        checked.older = table.count(table.between(number, reach.start, start))
     if log_end < reach.end:
         problem = f"the log ends at {log_end}, and the table has rows up to {reach.end}"
         findings.append(TableFinding(number, problem, log_end))
@@ -136,9 +139,14 @@ def _check_partition(
     if start < checked.end:
         keep({number: Extent(start, checked.end)})
     checked.skipped = log.skipped(number, start, checked.end)
-    checked.older += sum(table.count(between(*gap)) for gap in checked.skipped)
+    checked.older += sum(table.count(table.between(*gap)) for gap in checked.skipped)
     digest, alike = RecordDigest(), True
     parts = reach.written(start, checked.end)
+    newest = _newest(table, log, number, parts, window_bytes) if table.facts.upsert else None
+    if newest is not None and (count := older_than_keys(table, number, reach.start, start, newest.keys())):
+        findings.append(
+            TableFinding(number, f"{counted(count, 'row is', 'rows are')} of a key with a newer record", start)
+        )
     if start < checked.end and (not parts or parts[0].start > start):
         findings.append(TableFinding(number, "the table's place does not say which columns wrote its rows", start))
         alike = False
@@ -146,8 +154,11 @@ def _check_partition(
         made_by = table.rows_by(part.version)
         for first, last, records in _windows(log, number, part, window_bytes):
             rows = rows_between(table, number, first, last)
+            if newest is not None:
+                records = of_offsets(records, "offset", newest.offsets)
             checked.rows += rows.num_rows
-            if (problem_at := _difference(rows, made_by, records)) is not None:
+            expected = aligned(made_by.of(records), rows.select(made_by.schema.names).schema)
+            if (problem_at := _difference(rows, expected, table.column("offset"))) is not None:
                 findings.append(TableFinding(number, *problem_at))
                 alike = False
             if pc.any(beyond_years(records.column("timestamp"))).as_py():
@@ -161,6 +172,16 @@ def _check_partition(
     return checked
 
 
+def _newest(table: LakeTable, log: TopicLog, number: int, parts: list[Written], window_bytes: int) -> Newest:
+    """Return the newest record of each key of the log, which must be the rows of the table."""
+    newest = Newest(table)
+    for part in parts:
+        made_by = table.rows_by(part.version)
+        for _, _, records in _windows(log, number, part, window_bytes):
+            newest.add(made_by, records)
+    return newest
+
+
 def _windows(
     log: TopicLog, number: int, written: Written, window_bytes: int
 ) -> Iterator[tuple[Offset, Offset, pa.Table]]:
@@ -171,9 +192,9 @@ def _windows(
             yield split.start, split.end, records
 
 
-def _difference(rows: pa.Table, made_by: Rows, records: pa.Table) -> tuple[str, int | None] | None:
-    """Return the first difference of a window and its offset. Returns None if rows and records are equal."""
-    have, want = rows.column("offset").combine_chunks(), records.column("offset").combine_chunks()
+def _difference(rows: pa.Table, expected: pa.Table, offset: str) -> tuple[str, int | None] | None:
+    """Return the first difference of a window and its offset. Returns None if the rows are those of the log."""
+    have, want = rows.column(offset).combine_chunks(), expected.column(offset).combine_chunks()
     if not have.equals(want):
         if len(lacking := _not_in(want, have)):
             problem = counted(len(lacking), "record of the log is no row", "records of the log are no rows")
@@ -183,8 +204,7 @@ def _difference(rows: pa.Table, made_by: Rows, records: pa.Table) -> tuple[str, 
         counts = pc.value_counts(have)
         twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
         return f"{counted(len(have) - len(want), 'row is', 'rows are')} there again", twice[0].as_py()
-    ours = rows.select(made_by.schema.names)
-    unlike = first_difference(ours, aligned(made_by.of(records), ours.schema))
+    unlike = first_difference(rows.select(expected.column_names), expected)
     return None if unlike is None else (f"the column {unlike[0]} is not the log's", want[unlike[1]].as_py())
 
 

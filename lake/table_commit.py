@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from ..runtime.id_source import RandomIds
 from ..runtime.operation import Operation, run
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.ids import FactId
-from ..state.offsets import Extent, Offset
+from ..state.offsets import Extent
 from ..values.evolution import evolved
 from ..values.form import Form
 from ..values.schema_registry import RegistryAccess
@@ -41,19 +42,19 @@ from .log import TopicLog
 from .names import rewritten_file
 from .runs import Run
 from .table import Change, LakeTable
+from .table_facts import iceberg_schema
 from .table_files import (
     Attempt,
-    between,
     give_back,
-    grouped,
     nothing_left,
     of_partition,
     partitions_of,
-    rewrite,
+    put_rows,
     rows_of_file,
     write_rows,
 )
 from .table_place import PLACE, TablePlace
+from .table_shape import UNPARTITIONED, TableShape, shape_text
 
 Splits: TypeAlias = Mapping[int, list[PlannedSplit]]
 """The splits of each partition, in order of offset."""
@@ -91,23 +92,35 @@ def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapp
     with nothing_left(table, attempt):
         for number, (start, end) in ranges.items():
             if start < end:
-                drop |= {file.file_path: file for file in table.data_files(between(number, start, end))}
+                drop |= {file.file_path: file for file in table.data_files(table.between(number, start, end))}
         for file in drop.values():
-            for number, (first, end_of_file) in partitions_of(table, file).items():
-                start, end = ranges.get(number, Extent(first, first))
-                if first >= start and end_of_file <= end:
-                    continue
-                rows = (of_partition(each, number) for each in rows_of_file(table, file))
-                remaining = grouped(_without(each, start, end) for each in rows)
-                name = rewritten_file(attempt.id, file.partition[0], number, first, "kept")
-                yield from rewrite(table, attempt, name, remaining)
+            if not all(_within(extent, ranges.get(number)) for number, extent in partitions_of(table, file).items()):
+                yield from rewrite_without(table, attempt, file, partial(_rest, table, ranges))
     attempt.dropped = sum(file.record_count for file in drop.values())
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), tuple(drop.values()))))
 
 
-def _without(rows: pa.Table, start: Offset, end: Offset) -> pa.Table:
-    offsets = rows.column("offset")
-    return rows.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))
+def _within(inner: Extent, outer: Extent | None) -> bool:
+    return outer is not None and outer.start <= inner.start and inner.end <= outer.end
+
+
+def _rest(table: LakeTable, ranges: Mapping[int, Extent], number: int, rows: pa.Table) -> pa.Table:
+    if (gone := ranges.get(number)) is None:
+        return rows
+    offsets = rows.column(table.column("offset"))
+    return rows.filter(pc.or_(pc.less(offsets, int(gone.start)), pc.greater_equal(offsets, int(gone.end))))
+
+
+def rewrite_without(
+    table: LakeTable, attempt: Attempt, file: DataFile, rest: Callable[[int, pa.Table], pa.Table]
+) -> Operation[None]:
+    """Write the rows of a file again, as files of one Kafka partition each. ``rest`` returns which of a partition's
+    rows remain.
+    """
+    for number, (first, _) in partitions_of(table, file).items():
+        parts = (of_partition(table, group, number) for group in rows_of_file(table, file))
+        names = partial(rewritten_file, attempt.id, number, first, "kept")
+        yield from put_rows(table, attempt, names, (rest(number, part) for part in parts), None)
 
 
 def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Operation[None]:
@@ -205,18 +218,37 @@ def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
 
 
 def evolve_table(
-    table: LakeTable, forms: Mapping[str, Form], attempt_id: Callable[[], str], *, execute: bool
+    table: LakeTable,
+    forms: Mapping[str, Form],
+    attempt_id: Callable[[], str],
+    *,
+    execute: bool,
+    shape: TableShape = UNPARTITIONED,
 ) -> list[FieldChange]:
-    """Evolve `key` and `value` to these forms; return the changes. Raises InvalidRequest if that is impossible."""
+    """Evolve `key` and `value` to these forms, and the table to this shape; return the changes. Raises InvalidRequest
+    if that is impossible.
+    """
     while True:
         columns = table.facts.columns
         for name, form in forms.items():
             columns = columns.with_form(name, evolved(columns.forms[name], form))
         changed = list(changes(table.facts.columns.schema(), columns.schema()))
-        if columns == table.facts.columns or not execute:
-            return changed
-        if run(commit(table, Attempt(attempt_id()), Change(table.place(), columns=columns))):
-            return changed
+        reshaped = list(_changes_of_shape(table, shape, columns))
+        grown = None if columns == table.facts.columns else columns
+        if not (grown or reshaped) or not execute:
+            return changed + reshaped
+        change = Change(table.place(), columns=grown, shape=shape if reshaped else None)
+        if run(commit(table, Attempt(attempt_id()), change)):
+            return changed + reshaped
+
+
+def _changes_of_shape(table: LakeTable, shape: TableShape, columns: Columns) -> Iterator[FieldChange]:
+    iceberg, schema = table.iceberg, iceberg_schema(columns.schema())
+    before = shape_text(iceberg.spec(), iceberg.sort_order(), iceberg.schema())
+    after = shape_text(shape.spec(schema, columns), shape.order(schema, columns), schema)
+    for name, terms in (("partition_by", shape.partition_by), ("sort_by", shape.sort_by)):
+        if terms is not None and before[name] != after[name]:
+            yield FieldChange(name, before[name], after[name])
 
 
 Fields: TypeAlias = pa.Schema | pa.StructType

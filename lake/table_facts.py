@@ -24,6 +24,7 @@ from .columns import Columns
 TOPIC, TOPIC_ID = "tierstate.topic", "tierstate.topic-id"
 ISOLATION, COLUMNS, KEEP, GROWS = "tierstate.isolation", "tierstate.columns", "tierstate.keep", "tierstate.grows"
 BRANCH = "tierstate.branch"
+UPSERT = "tierstate.upsert"
 
 WRITTEN = {
     "format-version": "2",
@@ -32,9 +33,10 @@ WRITTEN = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    "write.metadata.metrics.column.value": "none",
 }
 """Properties of every table."""
+NO_VALUE_BOUNDS = {"write.metadata.metrics.column.value": "none"}
+"""Iceberg's table property that keeps no bounds for values. Flat tables have bounds for each field of a value."""
 NEEDED = ("partition", "offset", "timestamp")
 """Every table has these columns: without them a row could not be identified or removed."""
 
@@ -43,7 +45,8 @@ NEEDED = ("partition", "offset", "timestamp")
 class TableFacts:
     """``versions``: the versions of the columns, the newest last. Each row was written with one version. ``keep``: the
     table is an archive, which keeps rows that the log deleted. ``grows``: which of `key` and `value` grow with the
-    registry. ``branch``: the branch of the table that has the rows.
+    registry. ``branch``: the branch of the table that has the rows. ``upsert``: the columns of the key whose newest
+    record is a row; empty if each record is a row.
     """
 
     topic: str
@@ -53,6 +56,7 @@ class TableFacts:
     keep: bool
     grows: tuple[str, ...] = ()
     branch: str = MAIN_BRANCH
+    upsert: tuple[str, ...] = ()
 
     @property
     def columns(self) -> Columns:
@@ -73,9 +77,11 @@ class TableFacts:
             GROWS: ",".join(self.grows),
             BRANCH: self.branch,
         }
+        if self.upsert:
+            properties[UPSERT] = json.dumps(self.upsert)
         for version, columns in enumerate(self.versions):
             properties |= columns_property(version, columns)
-        return {**WRITTEN, **properties}
+        return {**WRITTEN, **(NO_VALUE_BOUNDS if self.columns.prefix is None else {}), **properties}
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str], table: str) -> TableFacts:
@@ -93,6 +99,7 @@ class TableFacts:
                 properties[KEEP] == "true",
                 tuple(filter(None, properties[GROWS].split(","))),
                 properties.get(BRANCH, MAIN_BRANCH),
+                tuple(json.loads(properties.get(UPSERT, "[]"))),
             )
         except (KeyError, TypeError, ValueError, InvalidRequest) as error:
             raise CorruptData("a table does not say what it follows", table=table, reason=repr(error)) from error
@@ -100,6 +107,12 @@ class TableFacts:
 
 def columns_property(version: int, columns: Columns) -> dict[str, str]:
     return {f"{COLUMNS}.{version}": json.dumps(columns.as_json(), separators=(",", ":"))}
+
+
+def own_bounds_alone(columns: Columns) -> dict[str, str]:
+    """Return Iceberg's table properties that keep bounds only for the columns that every table needs."""
+    full = {f"write.metadata.metrics.column.{columns.column(name)}": "full" for name in NEEDED}
+    return {"write.metadata.metrics.default": "counts", **full}
 
 
 def _versions(properties: Mapping[str, str]) -> Iterator[Columns]:

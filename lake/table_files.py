@@ -1,4 +1,4 @@
-"""Writes rows into new files of a table, and reads the files. Each file has one partition and one day, by offset.
+"""Writes rows into new files of a table, and reads the files. Each file has rows of one Kafka partition.
 
 A file's name has the id of its attempt, so no two writers ever write the same file. Files that an attempt leaves behind
 are in no snapshot. Rows are read with the table's current columns. A file older than an added field has null for the
@@ -7,10 +7,12 @@ field. A file older than a widened type has its values in the wider type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,17 +24,16 @@ from ..state.offsets import Extent, Offset
 from .columns import Rows, aligned, within_years
 from .jobs import Task
 from .names import table_file
-from .parquet import ParquetFile, finished_files, laid_out
+from .parquet import DELTAS, ParquetFile, row_groups
 from .table import LakeTable
-
-ROW_GROUP_BYTES = 32 * 2**20
+from .table_layout import ROW_GROUP_BYTES, SORTED_BYTES
 
 
 @dataclass
 class Attempt:
     """The work of one writer for one commit. ``files``: written files, which the table has once the commit succeeded.
     ``corrupt``: how many of ``rows`` have a key or value that does not parse. ``dropped``: rows in files that the
-    commit removes.
+    commit removes. ``kept``: how many of ``rows`` an upsert wrote again, as they were.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Attempt:
     rows: int = 0
     dropped: int = 0
     corrupt: int = 0
+    kept: int = 0
 
     def add(self, part: Attempt) -> None:
         """Add the files of a task."""
@@ -48,51 +50,65 @@ class Attempt:
         self.corrupt += part.corrupt
 
 
-def write_rows(
-    table: LakeTable, attempt: Attempt, task: Task, batches: Iterable[pa.RecordBatch], made_by: Rows
-) -> Operation[None]:
-    """Write the records of a task into files by day. ``batches``: the records, as `parquet.laid_out` takes them.
+class Newest(Protocol):
+    """Chooses the rows of an upsert, once it has all records."""
 
-    Raises the errors of ``batches`` and ``made_by``, and DiskFull.
+    def add(self, made_by: Rows, records: pa.Table) -> pa.Table:
+        """Return the rows of records, in the table's schema."""
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return those of the rows that remain. Call it after the last `add`."""
+
+
+def write_rows(
+    table: LakeTable,
+    attempt: Attempt,
+    task: Task,
+    batches: Iterable[pa.RecordBatch],
+    made_by: Rows,
+    newest: Newest | None = None,
+) -> Operation[None]:
+    """Write the records of a task into files. ``batches``: exactly these records, decoded, with headers.
+
+    ``newest``: gets all records, and only its rows are written. Raises the errors of ``batches`` and ``made_by``, and
+    DiskFull.
     """
-    schema = table.schema
-    groups = laid_out(map(within_years, batches), ROW_GROUP_BYTES, partial(table_file, attempt.id, task))
-    making = finished_files(
-        groups, lambda: ParquetFile(schema), lambda file, records: file.write(aligned(made_by.of(records), schema))
-    )
-    before = made_by.corrupt
-    with closing(making):
-        for name, file in making:
-            yield from _put(table, attempt, name, file)
+    before, schema = made_by.corrupt, table.schema
+    groups = row_groups(map(within_years, batches), ROW_GROUP_BYTES)
+    if newest is None:
+        rows = (aligned(made_by.of(group), schema) for group in groups)
+    else:
+        rows = (newest.add(made_by, group) for group in groups)
+    keep = None if newest is None else newest.of
+    yield from put_rows(table, attempt, partial(table_file, attempt.id, task), rows, SORTED_BYTES, keep)
     attempt.corrupt += made_by.corrupt - before
 
 
-def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Operation[None]:
-    """Write rows of one partition and day as one file. Each of ``groups`` becomes a row group; its rows are in order of
-    offset and in the table's schema. Without rows no file is written.
+def put_rows(
+    table: LakeTable,
+    attempt: Attempt,
+    name: Callable[[int], str],
+    rows: Iterable[pa.Table],
+    most: int | None,
+    keep: Callable[[pa.Table], pa.Table] | None = None,
+) -> Operation[None]:
+    """Write rows of one Kafka partition into files, as `Layout.files` divides them. ``name``: of a file by its number.
+
+    Without rows no file is written.
     """
-    count = 0
-    with closing(ParquetFile(table.schema)) as output:
-        for rows in groups:
-            output.write(rows)
-            count += rows.num_rows
-        if count:
-            output.finish()
-            yield from _put(table, attempt, name, output)
-
-
-def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of one chunk, of about ``group_bytes`` bytes in memory. No table is empty."""
-    waiting, size = [], 0
-    for each in parts:
-        if each.num_rows:
-            waiting.append(each)
-            size += each.nbytes
-        if size >= group_bytes:
-            yield pa.concat_tables(waiting).combine_chunks()
-            waiting, size = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting).combine_chunks()
+    deltas = tuple(map(table.column, DELTAS))
+    with closing(table.layout.files(rows, most, keep)) as files:
+        for number, (key, groups) in enumerate(files):
+            if (first := next(groups, None)) is None:
+                continue
+            with closing(ParquetFile(table.schema, deltas)) as output:
+                for group in chain([first], groups):
+                    output.write(group)
+                output.finish()
+                url = table.url(name(number))
+                yield f"put {url}"
+                attempt.files.append(file := table.put(url, output.pieces(), key))
+                attempt.rows += file.record_count
 
 
 def give_back(table: LakeTable, attempt: Attempt) -> Operation[None]:
@@ -101,7 +117,7 @@ def give_back(table: LakeTable, attempt: Attempt) -> Operation[None]:
         yield f"remove {each.file_path}"
         table.remove(each.file_path)
     attempt.files.clear()
-    attempt.rows = attempt.dropped = attempt.corrupt = 0
+    attempt.rows = attempt.dropped = attempt.corrupt = attempt.kept = 0
 
 
 @contextmanager
@@ -115,19 +131,13 @@ def nothing_left(table: LakeTable, attempt: Attempt) -> Iterator[None]:
         raise
 
 
-def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Operation[None]:
-    url = table.url(name)
-    yield f"put {url}"
-    attempt.files.append(file := table.put(url, made.pieces()))
-    attempt.rows += file.record_count
-
-
 def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
     """Return the offsets (end exclusive) of each Kafka partition in a file. Reads a file of several partitions."""
     if (own := table.extent_of(file)) is not None:
         return dict([own])
     with table.opened(file.file_path) as source:
-        rows = pq.read_table(source, columns=["partition", "offset"])
+        rows = pq.read_table(source, columns=[table.column("partition"), table.column("offset")])
+    rows = rows.rename_columns(["partition", "offset"])
     ranges = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).sort_by("partition")
     return {
         row["partition"]: Extent(Offset(row["offset_min"]), Offset(row["offset_max"] + 1)) for row in ranges.to_pylist()
@@ -148,19 +158,15 @@ def rows_of_file(table: LakeTable, file: DataFile) -> Iterator[pa.Table]:
 def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.Table:
     """Return the rows of the offsets ``[start, end)``, by offset, in the schema of the table."""
     tables = [table.schema.empty_table()]
-    filters = [("partition", "==", partition), ("offset", ">=", start), ("offset", "<", end)]
-    for file in table.data_files(between(partition, start, end)):
+    offset = table.column("offset")
+    filters = [(table.column("partition"), "==", partition), (offset, ">=", start), (offset, "<", end)]
+    for file in table.data_files(table.between(partition, start, end)):
         with table.opened(file.file_path) as source:
             tables.append(aligned(pq.read_table(source, filters=filters), table.schema))
     rows = pa.concat_tables(tables)
-    return rows.take(pc.sort_indices(rows.column("offset")))
+    return rows.take(pc.sort_indices(rows.column(offset)))
 
 
-def of_partition(rows: pa.Table, partition: int) -> pa.Table:
+def of_partition(table: LakeTable, rows: pa.Table, partition: int) -> pa.Table:
     """Return the rows of one Kafka partition."""
-    return rows.filter(pc.equal(rows.column("partition"), partition))
-
-
-def between(partition: int, start: int, end: int) -> str:
-    """Return an Iceberg filter for the rows of the offsets ``[start, end)``."""
-    return f"partition == {partition} and offset >= {start} and offset < {end}"
+    return rows.filter(pc.equal(rows.column(table.column("partition")), partition))

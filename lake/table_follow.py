@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pyiceberg.manifest import DataFile
+
 from ..runtime.operation import Operation
 from ..state.errors import InvalidRequest, TierstateError, ViewBehind
 from ..state.offsets import Extent, Offset
@@ -26,6 +28,7 @@ from .table import Change, LakeTable
 from .table_commit import Write, commit, require_settling, take_out, write_here
 from .table_files import Attempt, give_back, nothing_left
 from .table_place import Reach, TablePlace, common_end
+from .table_upsert import upsert
 
 FILE_BYTES = 128 * 2**20
 COMMIT_BYTES = 1024 * 2**20
@@ -147,19 +150,26 @@ def _append(
 ) -> Operation[Round]:
     """Append new records and set the new place, or evolve the columns if a record needs new fields."""
     means.keep(look.news)
-    share = max(1, limits.commit_bytes // len(look.news) // limits.file_bytes)
+    upserts = bool(table.facts.upsert)
+    bytes_each = limits.commit_bytes // len(look.news)
+    share = 1 if upserts else max(1, bytes_each // limits.file_bytes)
+    split_bytes = max(limits.file_bytes, bytes_each) if upserts else limits.file_bytes
     lineages = {number: log.lineage(number) for number in look.news}
     splits, reaches, missed = {}, {}, 0
     for number, (start, end) in look.news.items():
-        parts = log.splits(number, start, end, limits.file_bytes)[:share]
+        parts = log.splits(number, start, end, split_bytes)[:share]
         if parts:  # without parts, a person accepted the whole range as lost
             splits[number], end = parts, parts[-1].end
         before = look.place.partitions.get(number, Reach(start, start))
         missed += end - before.end - sum(each.end - each.start for each in parts)
         reaches[number] = before.missing(start).to(end, lineages[number], table.facts.version)
+    drop: list[DataFile] = []
     try:
         with nothing_left(table, attempt):
-            yield from means.write(table, log, attempt, splits)
+            if upserts:
+                drop = yield from upsert(table, log, attempt, splits)
+            else:
+                yield from means.write(table, log, attempt, splits)
             if any(log.lineage(number) != lineages[number] for number in splits):
                 yield from give_back(table, attempt)
                 return _round(Step.RACED, attempt, look)
@@ -167,7 +177,7 @@ def _append(
         require_settling(table, look.place, limits.evolutions)
         landed = yield from commit(table, attempt, Change(look.place, columns=grown.columns))
         return _round(Step.EVOLVED if landed else Step.RACED, attempt, look)
-    landed = yield from commit(table, attempt, Change(look.place.with_(reaches), tuple(attempt.files)))
+    landed = yield from commit(table, attempt, Change(look.place.with_(reaches), tuple(attempt.files), drop))
     return _round(Step.APPENDED if landed else Step.RACED, attempt, look, missed if landed else 0)
 
 
@@ -189,7 +199,7 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
     look = Look(table.place())
     for number in range(log.partitions()):
         try:
-            _look_at(look, log, number)
+            _look_at(look, log, number, upserts=bool(facts.upsert))
         except TierstateError as error:
             if is_of_all(error) and not isinstance(error, ViewBehind):
                 raise
@@ -208,7 +218,7 @@ def require_tiered(table: LakeTable, log: TopicLog) -> None:
         )
 
 
-def _look_at(look: Look, log: TopicLog, number: int) -> None:
+def _look_at(look: Look, log: TopicLog, number: int, *, upserts: bool) -> None:
     start, end = log.extent(number)
     lineage = log.lineage(number)
     if lineage.last_epoch is None:
@@ -224,7 +234,8 @@ def _look_at(look: Look, log: TopicLog, number: int) -> None:
         # another follower has a newer view: rows that seem lost may be of an epoch that this view does not have yet
         raise ViewBehind("the table has rows of a later leader epoch than this view knows", partition=number)
     if (shared := common_end(reach, lineage, start)) < reach.end:
-        look.lost[number] = shared
+        # rows that a lost record replaced are no longer in the table: an upsert begins again where the log does
+        look.lost[number] = Offset(max(reach.start, start)) if upserts else shared
         return
     begin = max(reach.end, start)
     if end > begin:
@@ -243,6 +254,7 @@ def below(table: LakeTable, look: Look) -> dict[int, Reach]:
 
 
 def _round(step: Step, attempt: Attempt, look: Look, missed: int = 0) -> Round:
-    gone = attempt.dropped - attempt.rows
-    rows, rewritten = (gone, attempt.rows) if attempt.dropped else (attempt.rows, 0)
+    rows, rewritten = attempt.rows - attempt.kept, attempt.kept
+    if attempt.dropped:
+        rows, rewritten = attempt.dropped - attempt.rows, attempt.rows
     return Round(step, rows, rewritten, len(attempt.files), look.waiting, missed, attempt.corrupt)

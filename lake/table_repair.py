@@ -48,6 +48,11 @@ def place_of_rows(table: LakeTable, log: TopicLog) -> TablePlace:
     The place is valid only if every row equals its record; the caller checks that. Raises InvalidRequest if the columns
     evolved and it is unknown which version wrote which rows.
     """
+    if table.facts.upsert:
+        raise InvalidRequest(
+            "the rows of a table that upserts do not say which deletes they include; create another table",
+            table=table.name,
+        )
     ranges: dict[int, tuple[Offset, Offset]] = {}
     for file in table.data_files():
         for number, (start, end) in partitions_of(table, file).items():

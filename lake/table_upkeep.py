@@ -1,6 +1,6 @@
 """Maintenance of a table: joins small files into large ones, and removes files that are not needed.
 
-    compact   joins the small files of one partition and day, and compares the rows one by one
+    compact   joins the small files of one Kafka partition and table partition, and compares the rows one by one
     sweep     removes files that no snapshot names and that are older than any running attempt can be
 
 If nothing changed since, a second run does nothing. Rules marked * prevent a loss that a model or a review found.
@@ -9,9 +9,10 @@ If nothing changed since, a second run does nothing. Rules marked * prevent a lo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
 
 import pyarrow as pa
@@ -25,41 +26,47 @@ from ..state.offsets import TimestampMs
 from .columns import first_difference
 from .names import is_table_file, rewritten_file
 from .table import Change, LakeTable, foreign
-from .table_files import Attempt, give_back, grouped, nothing_left, of_partition, partitions_of, rewrite, rows_of_file
+from .table_files import Attempt, give_back, nothing_left, of_partition, partitions_of, put_rows, rows_of_file
+from .table_layout import grouped
 from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of
 
 TARGET_BYTES = 128 * 2**20
 """The size of a compacted file, at most. Files of at least half this size are left as they are."""
+IN_MEMORY_BYTES = 32 * 2**20
+"""The same for files whose rows are divided or sorted again: memory holds them three times, uncompressed."""
+EARLIER = ""
+"""The table partition of files of an earlier spec, in which they are all joined."""
 COMMIT_BINS = 8
 """The number of compacted files in one commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The sources of one compacted file: consecutive small files of one partition and day. Or the rows of ``partition``
-    in one file of several partitions, which another engine wrote.
+    """The sources of one compacted file: consecutive small files of one Kafka partition and table partition. Or small
+    files of an earlier spec, of any table partition: they become a file for each partition of the current spec. Or the
+    rows of ``partition`` in one file of several Kafka partitions, which another engine wrote.
     """
 
     partition: int
-    day: int
     files: tuple[DataFile, ...]
     first_offset: int
 
 
 def bins(table: LakeTable, target_bytes: int = TARGET_BYTES) -> list[Bin]:
     """Return the bins to compact now. Files of several partitions come first, with one bin for each partition."""
-    groups: dict[tuple[int, int], list[tuple[int, DataFile]]] = defaultdict(list)
+    groups: dict[tuple[int, str], list[tuple[int, DataFile]]] = defaultdict(list)
     all_bins = []
     for file in table.data_files():
-        day = file.partition[0]
         if (own := table.extent_of(file)) is None:
             parts = partitions_of(table, file).items()
-            all_bins += [Bin(part, day, (file,), extent.start) for part, extent in parts]
+            all_bins += [Bin(part, (file,), extent.start) for part, extent in parts]
         else:
-            groups[own[0], day].append((own[1].start, file))
-    for (number, day), files in sorted(groups.items()):
-        for small in _runs(sorted(files, key=lambda each: each[0]), target_bytes):
-            all_bins.append(Bin(number, day, tuple(file for _, file in small), small[0][0]))
+            key = str(file.partition) if file.spec_id == table.iceberg.spec().spec_id else EARLIER
+            groups[own[0], key].append((own[1].start, file))
+    for (number, key), files in sorted(groups.items()):
+        most = min(target_bytes, IN_MEMORY_BYTES) if key == EARLIER or table.layout.is_sorted else target_bytes
+        for small in _runs(sorted(files, key=lambda each: each[0]), most):
+            all_bins.append(Bin(number, tuple(file for _, file in small), small[0][0]))
     return all_bins
 
 
@@ -129,9 +136,12 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Op
     """
     with nothing_left(table, attempt):
         for each in group:
-            name = rewritten_file(attempt.id, each.day, each.partition, each.first_offset, "compacted")
-            yield from rewrite(table, attempt, name, _rows_of(table, each))
-            _require_same(table, attempt.files[-1], each)
+            names, written = (
+                partial(rewritten_file, attempt.id, each.partition, each.first_offset, "compacted"),
+                len(attempt.files),
+            )
+            yield from put_rows(table, attempt, names, _rows_of(table, each), None)
+            _require_same(table, attempt.files[written:], each)
     drop = _files(group)
     while True:
         with nothing_left(table, attempt):
@@ -146,19 +156,27 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Op
             return False
 
 
-def _require_same(table: LakeTable, file: DataFile, small: Bin) -> None:
-    """Raise CorruptData if the written file differs from its sources, which are removed only afterwards."""
-    pairs = zip_longest(rows_of_file(table, file), _rows_of(table, small), fillvalue=table.schema.empty_table())
+def _require_same(table: LakeTable, files: Sequence[DataFile], small: Bin) -> None:
+    """Raise CorruptData if the written files differ from their sources, which are removed only afterwards."""
+    written: Iterator[pa.Table] = chain.from_iterable(rows_of_file(table, file) for file in files)
+    sources = _rows_of(table, small)
+    if len(files) > 1 or table.layout.is_sorted:
+        written, sources = (iter([_by_offset(table, rows)]) for rows in (written, sources))
+    pairs = zip_longest(written, grouped(sources), fillvalue=table.schema.empty_table())
     if any(have.num_rows != want.num_rows or first_difference(have, want) for have, want in pairs):
         raise CorruptData(
-            "a compacted file does not have the rows that were read", table=table.name, file=file.file_path
+            "a compacted file does not have the rows that were read", table=table.name, file=files[0].file_path
         )
 
 
+def _by_offset(table: LakeTable, rows: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables([table.schema.empty_table(), *rows]).sort_by(table.column("offset"))
+
+
 def _rows_of(table: LakeTable, small: Bin) -> Iterator[pa.Table]:
-    """Yield the rows of a bin in the row groups of the compacted file."""
+    """Yield the rows of a bin, from one file after another."""
     rows = chain.from_iterable(rows_of_file(table, file) for file in small.files)
-    return grouped(of_partition(each, small.partition) for each in rows)
+    return (of_partition(table, each, small.partition) for each in rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
     "fixed": pa.binary(),
 }
-_LOGICAL: dict[tuple[str, str], pa.DataType] = {
+_LOGICAL: dict[tuple[str, Any], pa.DataType] = {
     ("int", "date"): pa.date32(),
     ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
@@ -63,10 +63,8 @@ def _type(schema: Any, what: str) -> pa.DataType:
         if not 0 < schema.get("precision", 0) <= MAX_DIGITS:
             raise InvalidRequest(f"{what}: a decimal has 1 to {MAX_DIGITS} digits", got=schema.get("precision"))
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    if logical is not None:
-        if (name, logical) not in _LOGICAL:
-            raise InvalidRequest(f"{what}: no logical type that can be read here", type=name, logical=logical)
-        return _LOGICAL[name, logical]
+    if (kind := _LOGICAL.get((name, logical))) is not None:
+        return kind  # any other logical type is read as its base type, as Avro's specification says
     match name:
         case "record":
             names = [field["name"] for field in schema["fields"]]
@@ -103,9 +101,10 @@ def _shape(schema: Any) -> Shaped | None:
         return None
     if not isinstance(schema["type"], str):
         return _shape(schema["type"])
-    if str(schema.get("logicalType")).endswith("timestamp-millis"):
+    name, logical = schema["type"], schema.get("logicalType")
+    if name == "long" and logical in ("timestamp-millis", "local-timestamp-millis"):
         return lambda value: value * 1000
-    if schema.get("logicalType") == "decimal":
+    if name in ("bytes", "fixed") and logical == "decimal":
         return _decimals(schema.get("scale", 0))
     match schema["type"]:
         case "record":

@@ -27,12 +27,11 @@ SIMPLE: dict[str, pa.DataType] = {
     "string": pa.string(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "binary": pa.binary(),
 }
-_WRITTEN = {kind: name for name, kind in SIMPLE.items() if name not in ("byte", "short", "integer", "long", "real")} | {
-    pa.binary(): "binary",
-    pa.timestamp("us"): "timestamp_ntz",
-}
-KNOWN = "boolean, tinyint, smallint, int, bigint, float, double, decimal, string, date, timestamp, array, map, struct"
+_WRITTEN = {kind: name for name, kind in SIMPLE.items() if name not in ("byte", "short", "integer", "long", "real")}
+KNOWN = f"{', '.join(_WRITTEN.values())}, decimal, array, map, struct"
 CORRUPT = "_corrupt_record"
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>[<>(),:])|(?P<end>$))")
 

@@ -54,6 +54,8 @@ _DECODED = {
     pa.float64(): float,
     pa.date32(): date,
     pa.timestamp("us", "UTC"): datetime,
+    pa.timestamp("us"): Annotated[datetime, msgspec.Meta(tz=False)],
+    pa.binary(): bytes,  # of a text in Base64
 }
 
 
@@ -63,7 +65,7 @@ class JsonValues:
     def __init__(self, kind: pa.StructType) -> None:
         self._type = kind
         self._strict: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_decoded(kind))
-        read = None if _has_map(kind) else pa.schema([("v", pa.list_(pa.list_(_as_read(kind))))])
+        read = None if _is_slow(kind) else pa.schema([("v", pa.list_(pa.list_(_as_read(kind))))])
         self._read = read and pj.ParseOptions(explicit_schema=read, unexpected_field_behavior="ignore")
 
     def of(self, values: pa.Array) -> TypedColumn:
@@ -89,7 +91,7 @@ class JsonValues:
         value.decode()  # msgspec does not check the UTF-8 of fields outside the schema
         if len(value) >= SURE_BYTES and _depth(value) > MAX_DEPTH:
             raise msgspec.DecodeError("it is nested too deep")
-        return msgspec.to_builtins(self._strict.decode(value), builtin_types=(date, datetime, Decimal))
+        return msgspec.to_builtins(self._strict.decode(value), builtin_types=(bytes, date, datetime, Decimal))
 
     def at_once(self, values: pa.Array) -> pa.Array | None:
         """Convert all values with Arrow. Returns None if a value may be corrupt, or may differ from `one_by_one`."""
@@ -192,8 +194,10 @@ def _bytes_of(texts: pa.Array) -> pa.Buffer:
     return (texts.buffers()[2] or pa.py_buffer(b"")).slice(first, last - first)
 
 
-def _has_map(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) or any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
+def _is_slow(kind: pa.DataType) -> bool:
+    """Return whether Arrow's reader has no such type: maps and Base64."""
+    slow = pa.types.is_map(kind) or pa.types.is_binary(kind)
+    return slow or any(_is_slow(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
@@ -227,6 +231,8 @@ def _converted(read: pa.Array, kind: pa.DataType) -> pa.Array | None:
 def _converted_leaf(read: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         plain = pc.match_substring_regex(read, _PLAIN_TIME if pa.types.is_timestamp(kind) else _PLAIN_DATE)
+        if pa.types.is_timestamp(kind) and kind.tz is None:
+            plain = pc.and_(plain, pc.invert(pc.ends_with(read, "Z")))
         if not pc.all(plain, min_count=0).as_py():
             return None
         try:

@@ -22,6 +22,7 @@ from tierstate.lake.table_commit import commit
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Means, Round, Step, TableLimits, follow_round, look_at
+from tierstate.lake.table_shape import TableShape
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.clock import Clock
 from tierstate.runtime.id_source import RandomIds
@@ -35,6 +36,9 @@ NAME = "kafka.t"
 BYTES = Columns(EVERY_COLUMN)
 SMALL = TableLimits(file_bytes=6_000, commit_bytes=20_000)
 """Small enough that a golden log makes several commits of several files."""
+
+
+BY_DAY = TableShape(("day(timestamp)",))
 
 
 class TableWorld:
@@ -53,6 +57,8 @@ class TableWorld:
         properties: Mapping[str, str] | None = None,
         registry: RegistryAccess | None = None,
         grows: tuple[str, ...] = (),
+        shape: TableShape = BY_DAY,
+        upsert: tuple[str, ...] = (),
     ) -> None:
         """``properties`` are those of another catalog; None means a SQLite catalog in ``folder``."""
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
@@ -65,9 +71,9 @@ class TableWorld:
             "warehouse": f"file://{folder}/warehouse",
         }
         (folder / "warehouse").mkdir(parents=True)
-        facts = TableFacts("t", TOPIC_ID, isolation, (columns,), keep, grows)
+        facts = TableFacts("t", TOPIC_ID, isolation, (columns,), keep, grows, upsert=upsert)
         with self.catalog() as catalog:
-            catalog.create(NAME, facts)
+            catalog.create(NAME, facts, shape)
 
     @contextmanager
     def catalog(self) -> Iterator[LakeCatalog]:
@@ -111,7 +117,8 @@ class TableWorld:
 
     def rows(self) -> pa.Table:
         """Return the rows as any reader of Iceberg sees them, by offset."""
-        return self.table().iceberg.scan().to_arrow().sort_by("offset")
+        table = self.table()
+        return table.iceberg.scan().to_arrow().sort_by(table.column("offset"))
 
     def table_digest(self) -> tuple[int, str]:
         return digest_of(self.rows())

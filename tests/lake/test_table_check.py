@@ -51,10 +51,11 @@ def change(world: TableWorld, make: Callable[[pa.Table], pa.Table], first: int, 
         for each, at in zip(rows, inside, strict=True)
     ]
     added = []
-    for number, each in enumerate(new):
+    for number, (file, each) in enumerate(zip(files, new, strict=True)):
         into = pa.BufferOutputStream()
         pq.write_table(each.cast(table.schema), into)
-        added.append(table.put(table.url(f"{attempt}-{number}.parquet"), [into.getvalue().to_pybytes()]))
+        partition = tuple(file.partition[at] for at in range(len(file.partition)))
+        added.append(table.put(table.url(f"{attempt}-{number}.parquet"), [into.getvalue().to_pybytes()], partition))
     with table.iceberg.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
         for file, other in zip(files, added, strict=True):
             snapshot.delete_data_file(file)

@@ -25,6 +25,7 @@ from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_follow import TableLimits
 from tierstate.lake.table_keeper import FollowPace, Keeper, feed_table_metrics
+from tierstate.lake.table_layout import Key
 from tierstate.lake.table_snapshots import Retention
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.id_source import RandomIds
@@ -207,10 +208,10 @@ def test_a_bug_at_one_table_stops_that_table_and_no_other(world: TableWorld, mon
         catalog.create("kafka.a", world.table().facts)
     put = LakeTable.put
 
-    def broken(table: LakeTable, url: str, pieces: Iterable[bytes]) -> DataFile:
+    def broken(table: LakeTable, url: str, pieces: Iterable[bytes], partition: Key) -> DataFile:
         if table.name == "kafka.a":
             raise OverflowError("date value out of range")
-        return put(table, url, pieces)
+        return put(table, url, pieces, partition)
 
     monkeypatch.setattr(LakeTable, "put", broken)
     keeper = keeper_of(world, ManualClock(), TableLimits())

@@ -13,6 +13,7 @@ from pyiceberg.expressions import AlwaysTrue
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_history import delete_below, unclean_election
+from tests.lake.test_table_upsert import BY_KEY, FLAT, fold, keyed_topic, world_of
 from tests.lake.typed_tables import COUNT, columns_of, json_world
 from tests.lake.typed_topics import DDL
 from tests.servers.rest_catalog import rest_catalog, sqlite_driver
@@ -20,6 +21,7 @@ from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark, rows
 from tierstate.lake.engines import engines
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_follow import Step
+from tierstate.lake.table_shape import TableShape
 from tierstate.lake.table_upkeep import compact
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.ids import FactId
@@ -120,3 +122,33 @@ def test_spark_opens_the_embedded_catalog_by_the_lines_that_table_show_prints(go
     query = f"SELECT * FROM tierstate.{NAME} {BY_OFFSET}"
     (rows_read,) = rows_of_catalog(dict(line.split("=", 1) for line in lines), [query], into, [sqlite_driver(tmp_path)])
     assert shown(rows_read) == shown(world.rows().sort_by("offset"))
+
+
+def test_a_flat_divided_table_that_upserts_is_pruned_and_shown_by_spark(
+    golden_log: Make, tmp_path: Path, uri: str
+) -> None:
+    records = keyed_topic()
+    world = world_of(
+        golden_log,
+        tmp_path / "world",
+        records,
+        FLAT,
+        upsert=BY_KEY,
+        shape=TableShape(("bucket(4, id)", "day(timestamp)"), ("n",)),
+        properties={"type": "rest", "uri": uri},
+    )
+    world.follow()
+    expected = world.rows().to_pylist()
+    assert [row["kafka_offset"] for row in expected] == fold(records, COUNT)
+    some = next(row["id"] for row in expected if row["id"] is not None)
+    queries = [
+        f"SELECT * FROM {TABLE} ORDER BY kafka_offset",
+        f"SELECT kafka_offset FROM {TABLE} WHERE id = {some} ORDER BY kafka_offset",
+        f"SELECT partition.id_bucket, count(*) FROM {TABLE}.files GROUP BY ALL",
+    ]
+    into = tmp_path / "into"
+    into.mkdir()
+    whole, of_one, buckets = rows_by_spark(uri, queries, into)
+    assert [{**row, "kafka_headers": row["kafka_headers"] or []} for row in whole.to_pylist()] == expected
+    assert of_one.column(0).to_pylist() == [row["kafka_offset"] for row in expected if row["id"] == some]
+    assert buckets.num_rows > 1

@@ -362,12 +362,13 @@ def test_types_that_iceberg_lacks_are_refused_with_their_field() -> None:
 
 EVERY_TYPE = (
     "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h decimal(12,2), i string, k date, "
-    "l timestamp, n array<struct<x: int, y: array<string>>>, o map<string, struct<z: double>>"
+    "l timestamp, m timestamp_ntz, n array<struct<x: int, y: array<string>>>, o map<string, struct<z: double>>, "
+    "p binary"
 )
 ONE = (
     b'{"a": true, "b": -1, "c": 300, "d": 70000, "e": 5000000000, "f": 0.5, "g": 0.1, "h": 12.50, "i": "\xc3\xa4",'
-    b' "k": "2026-11-25", "l": "2026-11-25T01:02:03.000004Z",'
-    b' "n": [{"x": 1, "y": ["p", null]}, null], "o": {"q": {"z": 1.5}, "r": null}}'
+    b' "k": "2026-11-25", "l": "2026-11-25T01:02:03.000004Z", "p": "AP8=",'
+    b' "m": "2026-11-25T01:02:03.000004", "n": [{"x": 1, "y": ["p", null]}, null], "o": {"q": {"z": 1.5}, "r": null}}'
 )
 
 
@@ -393,8 +394,10 @@ def test_a_column_of_every_type_is_read_by_other_engines(
         "i": "ä",
         "k": date(2026, 11, 25),
         "l": datetime(2026, 11, 25, 1, 2, 3, 4, tzinfo=UTC),
+        "m": datetime(2026, 11, 25, 1, 2, 3, 4),
         "n": [{"x": 1, "y": ["p", None]}, None],
         "o": [("q", {"z": 1.5}), ("r", None)],
+        "p": b"\0\xff",
     }
     assert shown[1:] == [dict.fromkeys(shown[0]), None]
     frame = pl.scan_iceberg(table.iceberg).sort("offset").collect()

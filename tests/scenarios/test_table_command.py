@@ -430,3 +430,28 @@ def test_a_table_of_the_registrys_schema_grows_with_it(tables: Tables) -> None:
         assert grown["changes"] == [{"field": "value.last", "before": "", "after": "string"}]
     everything = tables.table(name).properties | {"metadata": tables.table(name).metadata.model_dump_json()}
     assert not any(server.url in text for text in everything.values()), "the registry is the settings' own"
+
+
+def test_changes_of_debezium_become_a_flat_table_that_is_divided_sorted_and_reshaped(tables: Tables) -> None:
+    topic = tables.house.create("changes")
+    flags = ["--value-format", "json", "--value-schema", "id bigint, of string"]
+    refused = tables.house.run("table", "create", topic, *flags, "--envelope", "debezium", code=2).stderr
+    assert "--envelope goes with --upsert" in refused
+    flat = ["--flatten", "--upsert", "id", "--envelope", "debezium", "--partition-by", "bucket(4, id)"]
+    name = tables.create(topic, *flags, *flat, "--sort-by", "of")
+    rows = [{"id": at % 20, "of": f"v{at}"} for at in range(100)]
+    with tables.house.agent():
+        produced(tables, topic, [json.dumps({"op": "u", "before": None, "after": row}).encode() for row in rows])
+        produced(tables, topic, [b'{"op": "d", "before": {"id": 7}, "after": null}', None])
+        eventually(lambda: tables.follow(name, "--local") and tables.rows(name) == 19)
+        checked = tables.check(name, "--local")
+        assert (checked["findings"], checked["partitions"][0]["rows"]) == ([], 19)
+        changes = tables.house.json("table", "evolve", name, "--partition-by", "none", "--sort-by", "id", "--execute")
+        assert [each["after"] for each in changes["changes"]] == ["none", "id"]
+        produced(tables, topic, [b'{"op": "c", "before": null, "after": {"id": 7, "of": "again"}}'])
+        tables.follow(name, "--local", "--commit-every", "1s", "--commit-bytes", "128MiB", "--file-bytes", "64MiB")
+        assert tables.check(name, "--local")["findings"] == []
+    table = tables.table(name)
+    shown = table.scan(selected_fields=("id", "of")).to_arrow().sort_by("id").to_pylist()
+    assert shown == [*rows[80:87], {"id": 7, "of": "again"}, *rows[88:]]
+    assert len(list(table.scan(row_filter="id == 5 and kafka_offset >= 0").plan_files())) == 1

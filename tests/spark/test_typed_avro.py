@@ -349,7 +349,6 @@ def test_credentials_of_the_url_go_to_the_registry_and_into_no_message() -> None
         (record(("a", ["int", "string"])), "a union of more than null and one type. types=int,string"),
         (record(("a", "null")), "no type that can be read here. type=null"),
         (record(("a", ["null", "Order"])), "no type that can be read here. type=Order"),
-        (record(("a", {"type": "int", "logicalType": "time-millis"})), "no logical type .* logical=time-millis"),
         (record(("a", decimal(2) | {"precision": 39})), "a decimal has 1 to 38 digits. got=39"),
         (record(("a", "int"), ("A", "int")), "a field is named twice. fields=a,A"),
     ],

@@ -7,7 +7,7 @@ from random import Random
 
 DDL = (
     "a int, b string, c struct<x:int,y:array<int>,z:string>, d double, f float, t tinyint, s smallint, l bigint, "
-    "o boolean, ts timestamp, dt date, dec decimal(5,2), dx decimal(38,10), ar array<string>, "
+    "o boolean, ts timestamp, tn timestamp_ntz, dt date, dec decimal(5,2), dx decimal(38,10), ar array<string>, "
     "st array<struct<x:int,z:string>>, aa array<array<double>>, `é` string"
 )
 ORDERS = (
@@ -15,7 +15,7 @@ ORDERS = (
     "cents decimal(10,2), due date, paid boolean"
 )
 MAPS = ", m map<string,int>, ms map<string,struct<q:int,r:string>>"
-NAMES = [*"a b c d f t s l o ts dt dec dx ar st aa é m ms x y z q r A other".split(), ""]
+NAMES = [*"a b c d f t s l o ts tn dt dec dx ar st aa é m ms x y z q r A other".split(), ""]
 NUMBERS = (
     "1 -1 0 -0 127 200 255 256 -128 -129 32767 40000 2147483647 2147483648 9223372036854775807 9223372036854775808 "
     "-9223372036854775809 123456789012345678901234567890 1.0 1.5 -0.0 0.1 1e2 1E-2 1.005 999.99 999.995 1e400 1e-400 "
@@ -26,6 +26,7 @@ STRINGS = [
     '""', '"x"', '"1"', '"1.005"', '"true"', '"NaN"', '"+INF"', r'"\u00e9"', '"é"', r'"\ud83d\ude00"', r'"\ud83d"',
     r'"\ude00x"', '"😀"', r'"a\"b"', r'"a\nb\/"', '"a\tb"', r'"\x"', r'"\'"', "'q'", "'q\"r'", r'"\u00zz"',
     r'"\u0000"', '"unterminated', '"2020-01-01"', '"2020"', '"2020-1-2 3:4:5"', '"2020-01-01T01:02:03.123456Z"',
+    '"2020-01-01T01:02:03.5"',
     '"2020-01-01T01:02:03+01:00"', '"2020-13-01"', '"2020-02-30"', '"2020-01-01T24:00:00Z"', '"1e2"', '"-5"',
     '"0001-01-01"', '"12345"', '" 2020-01-01 GMT"', '"2020-01-01T01:02:03GMT-8:30"', '"99999-12-31"', '"1."', '".5"',
 ]  # fmt: skip

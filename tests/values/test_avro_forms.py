@@ -70,6 +70,30 @@ def test_a_key_of_one_primitive_is_a_column_of_it(schema: str, value: Any, kind:
     assert read(Form("avro", schema), [whole, whole + b"x", None]) == ([value, None, None], [False, True, False])
 
 
+@pytest.mark.parametrize(
+    ("base", "logical", "value"),
+    [
+        ("int", "time-millis", 86_399_999),
+        ("long", "time-micros", 5),
+        ("long", "timestamp-nanos", 1_795_964_808_900_000_001),
+        ("long", "local-timestamp-nanos", -1),
+        ("int", "timestamp-millis", 7),
+        ("string", "decimal", "1.5"),
+        ("bytes", "mine", b"\0"),
+    ],
+)
+def test_an_unknown_logical_type_is_read_as_its_base_type(base: str, logical: str, value: Any) -> None:
+    schema = json.dumps({"type": base, "logicalType": logical})
+    assert Form("avro", schema).kind() == Form("avro", json.dumps(base)).kind()
+    assert read(Form("avro", schema), [written(json.dumps(base), value)]) == ([value], [False])
+
+
+def test_a_uuid_of_16_bytes_is_its_bytes() -> None:
+    schema = {"type": "fixed", "size": 16, "name": "Id", "logicalType": "uuid"}
+    value = bytes(range(16))
+    assert read(Form("avro", json.dumps(schema)), [value, value[1:]]) == ([value, None], [False, True])
+
+
 @pytest.mark.parametrize("schema", ['["null", "long"]', '{"type": "enum", "name": "Kind", "symbols": ["A"]}'])
 @pytest.mark.parametrize("below", [b"\x01", b"\x03", b"\x05"])
 def test_a_member_below_the_first_is_corrupt(schema: str, below: bytes) -> None:
