@@ -16,7 +16,7 @@ from ..state.errors import InvalidRequest
 DEBEZIUM = "debezium"
 PAYLOAD = "payload"
 DELETED = "d"
-CHANGED = pa.array(["c", "r", "u", DELETED])
+CHANGED = ("c", "r", "u", DELETED)
 _PARTS = ("before", "after", "op")
 
 
@@ -56,7 +56,7 @@ def open_envelope(values: pa.StructArray) -> Opened:
         within = pc.and_(values.is_valid(), inner.is_valid())
         parts = [pc.if_else(within, one, other) for one, other in zip(_parts(inner), parts, strict=True)]
     before, after, op = parts
-    changed = pc.is_in(op, value_set=CHANGED)
+    changed = pc.is_in(op, value_set=pa.array(CHANGED))
     deletes = pc.fill_null(pc.equal(op, DELETED), False)
     row = pc.if_else(deletes, before, after)
     strange = pc.and_(values.is_valid(), pc.invert(pc.and_(changed, pc.or_(deletes, row.is_valid()))))

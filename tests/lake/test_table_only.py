@@ -53,6 +53,7 @@ def test_what_does_not_parse_is_in_the_dead_letters_and_the_rest_in_the_table(go
     assert [row["_corrupt"]["value"] for row in dead.rows().to_pylist()] == [TOPIC[at].data for at in corrupt]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("columns", "field", "value", "name"),
     [(columns_of(DDL[4]), "name", "bob", "value"), (flat(DDL[4]), "few", "300", None)],

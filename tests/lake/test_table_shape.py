@@ -94,6 +94,7 @@ TERMS = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("terms", TERMS, ids=" ".join)
 def test_each_file_has_the_rows_of_one_partition_as_iceberg_computes_it(
     golden_log: Make, tmp_path: Path, terms: tuple[str, ...]

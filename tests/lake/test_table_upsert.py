@@ -90,6 +90,7 @@ def require_log(world: TableWorld) -> list[int]:
     return offsets
 
 
+@pytest.mark.extended
 @pytest.mark.essential
 @pytest.mark.parametrize(
     ("columns", "keys", "shape"),
@@ -170,6 +171,9 @@ def test_a_follower_that_is_killed_at_any_step_leaves_the_fold_of_the_log(golden
     assert killed == 11
 
 
+@pytest.mark.extended
+@pytest.mark.extended
+@pytest.mark.extended
 def test_of_two_followers_one_commits_and_the_other_begins_again(golden_log: Make, tmp_path: Path) -> None:
     records = keyed_topic()
     world = world_of(golden_log, tmp_path, records, FLAT, upsert=BY_KEY)
