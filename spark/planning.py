@@ -63,33 +63,41 @@ def groups(
     reader: LogReader,
     partitions: tuple[TopicPartition, ...],
     take_leases: TakeLeases | None = None,
+    *,
+    together: int = 0,
 ) -> Iterator[Group]:
-    """Yield the groups. Each partition is routed once, and is cut once, after the size of all partitions is known. CPU
-    time and memory depend only on the number of segments and the number of splits.
+    """Yield the groups, as `grouped` does. Each partition is routed once, and is cut once, after the size of all
+    partitions is known. CPU time and memory depend only on the number of segments and the number of splits.
     """
     ranges = resolve_ranges(options, reader, partitions)
     if take_leases is not None and take_leases(ranges):
         ranges = resolve_ranges(options, reader, partitions)  # the log start may have moved before the leases
-    yield from grouped(options, planned(reader, ranges, isolation=options.isolation, tier=options.tier))
+    yield from grouped(options, planned(reader, ranges, isolation=options.isolation, tier=options.tier), together)
 
 
-def grouped(options: SourceOptions, ranges: list[PlannedRange]) -> Iterator[Group]:
-    """Yield the groups of ``ranges``: one or more for each range, of at most ``tierstate.split_bytes``."""
+def grouped(options: SourceOptions, ranges: list[PlannedRange], together: int = 0) -> Iterator[Group]:
+    """Yield the groups of ``ranges``: one or more for each range, of at most ``tierstate.split_bytes``.
+
+    Consecutive ranges of up to ``together`` bytes in all are one group.
+    """
     sizes = [each.log_bytes for each in ranges]
     if options.min_partitions is None:
         counts = group_counts(sizes, groups_for(sum(sizes), options.split_bytes, os.cpu_count() or 1))
     else:
         counts = group_counts([each.whole.end - each.whole.start for each in ranges], options.min_partitions)
+    group: list[PlannedSplit] = []
+    filled = 0
     for planned_range, size, count in zip(ranges, sizes, counts, strict=True):
         target = max(1, min(-(-size // count), options.split_bytes))
-        group: list[PlannedSplit] = []
-        for split, begins in planned_range.cut(Groups(target, options.split_bytes)):
-            if begins and group:
+        fits = filled + size <= together
+        for number, (split, begins) in enumerate(planned_range.cut(Groups(target, options.split_bytes))):
+            if begins and group and not (fits and number == 0):
                 yield tuple(group)
                 group = []
             group.append(split)
-        if group:
-            yield tuple(group)
+        filled = filled + size if fits else size
+    if group:
+        yield tuple(group)
 
 
 def groups_for(total: int, largest: int, slots: int) -> int:

@@ -50,7 +50,11 @@ KAFKA_SOURCE: dict[str, tuple[str, str]] = {
         " there and here: a partition that the cluster omits for one batch is read from its beginning afterwards.",
     ),
     "includeHeaders": ("`false`", ""),
-    "minPartitions": ("", "The same; `tierstate.split_bytes` can add tasks."),
+    "minPartitions": (
+        "",
+        "The same; `tierstate.split_bytes` can add tasks. Without it, partitions of a"
+        " stream share a task if they have up to 4 MiB.",
+    ),
     "maxRecordsPerPartition": ("", "No effect: `tierstate.split_bytes` cuts by bytes."),
     "maxOffsetsPerTrigger": ("", ""),
     "minOffsetsPerTrigger": ("", ""),

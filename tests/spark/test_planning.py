@@ -71,6 +71,12 @@ def test_groups_have_one_partition_of_kafka_each_and_none_is_too_large(
         assert offsets == list(range(size))
 
 
+def test_small_ranges_of_a_stream_share_a_task() -> None:
+    ranges = [of_bytes(size, number) for number, size in enumerate([30, 40, 50, 200, 5, 6])]
+    groups = grouped(OPTIONS, ranges, together=100)
+    assert [[each.partition for each in group] for group in groups] == [[0, 1], [2], [3], [4, 5]]
+
+
 @pytest.mark.parametrize(
     ("sizes", "least", "counts"),
     [
