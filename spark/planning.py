@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..app.opening.gateway_access import GatewayAccess
-from ..fetch.gateway import GatewayClient
-from ..fetch.gateway_plans import asked_plan, leased_plan
 from ..fetch.plan import Groups, PlannedRange, PlannedSplit, plan, planned
 from ..fetch.planned_split import range_lost
 from ..fetch.reader import LogReader
@@ -34,6 +32,7 @@ from .options import Assigned, Choice, SourceOptions, Subscribed
 from .positions import EARLIEST, LATEST, Stated, TopicPartition, check_complete, start_above_end
 
 if TYPE_CHECKING:
+    from ..fetch.gateway import GatewayClient
     from ..fetch.source import RecordSource
 
 log = logging.getLogger("tierstate.spark")
@@ -151,6 +150,8 @@ def _routed_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> l
     key = (rest.topic, rest.partition)
     ranges = {key: (rest.start, rest.end)}
     if isinstance(options.access, GatewayAccess):
+        from ..fetch.gateway_plans import asked_plan
+
         with closing(options.access.client()) as client:
             _, ranges_now = asked_plan(client, ranges, rest.isolation, Tier.PREFER_REMOTE, 0.0)
             return [each.whole for each in ranges_now]
@@ -219,6 +220,8 @@ def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[Planne
 
 
 def _planned(options: SourceOptions, client: GatewayClient, ranges: dict[TopicPartition, Extent]) -> list[PlannedRange]:
+    from ..fetch.gateway_plans import leased_plan  # most queries have no gateway, and load no HTTP client
+
     plan: list[PlannedRange] = []
     items = list(ranges.items())
     for at in range(0, len(items), RANGES):
