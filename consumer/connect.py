@@ -327,13 +327,15 @@ def read_records(
     connection. It is closed when the iterator ends or is closed.
 
     Raises UnknownTopic, OffsetOutOfRange (the log lacks a part of the range), LogGap, CorruptData, AccessDenied,
-    Unavailable and InvalidSettings. Raises InvalidRequest if two arguments give different values for one setting, or if
-    ``kafka`` or ``settings`` is not a mapping. Raises ValueError for an unknown ``isolation``. A result is never
-    truncated silently: it lacks only offsets of accepted gaps.
+    Unavailable and InvalidSettings. Raises InvalidRequest if ``start`` is above ``end``, if two arguments give
+    different values for one setting, or if ``kafka`` or ``settings`` is not a mapping. Raises ValueError for an unknown
+    ``isolation``. A result is never truncated silently: it lacks only offsets of accepted gaps.
     """
     from ..app.opening.connection import FOR_READERS, STORE
 
     level = Isolation(isolation)
+    if start > end:
+        raise InvalidRequest("start is above end", topic=topic, partition=partition, start=start, end=end)
     require_mapping("kafka", kafka, '{"bootstrap.servers": "host:9092"}')
     require_mapping("settings", settings, '{"store.endpoint": "https://…"}')
     by_kafka = {f"kafka.{name}": value for name, value in kafka.items()}

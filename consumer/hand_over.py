@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from queue import Empty
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
 from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, Unavailable
@@ -49,8 +49,6 @@ AGAIN_S = 10.0
 """Seconds until the next look after a permanent error, which is reported again as long as it lasts."""
 
 OF_PARTITIONS = (KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF)
-Message = Any
-"""A `confluent_kafka.Message` or a `TieredMessage`."""
 
 
 class HandOver:

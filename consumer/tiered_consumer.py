@@ -14,7 +14,7 @@ from concurrent.futures import TimeoutError as Late
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ..broker.kafka_access import librdkafka_properties
 from ..fetch.logical import LogicalPartition
@@ -24,7 +24,7 @@ from ..state.errors import TierstateError
 from ..state.offsets import TimestampMs
 from ..state.routing import Tier
 from .consumer_config import consumer_config
-from .hand_over import HandOver, Message
+from .hand_over import HandOver
 from .remote_looks import RemoteLooks, low_watermark
 from .tiered_message import TieredMessage, kafka_error_of
 
@@ -72,7 +72,10 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     # --- records --------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """Return one record or error, or None after ``timeout`` seconds. None or a negative timeout waits forever."""
+        """Return one record or error, or None after ``timeout`` seconds. None or a negative timeout waits forever.
+
+        A `TieredMessage` is typed as the `confluent_kafka.Message` that it stands for.
+        """
         if self._both is None:
             return self._kafka.poll(-1 if timeout is None else timeout)
         self._require_open()

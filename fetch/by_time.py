@@ -2,9 +2,9 @@
 
 The broker is asked first. Then its local start is read, and the remote tier is searched below this start: so offsets
 that a trim removed in between are searched, too. The lower offset is returned. A broker that answers for both tiers
-(KIP-405) is asked last, and only if the remote tier has no such record. `offset_for_time` never returns a
-marker. A broker may return one, so functions that stand in for a broker pass ``markers``. If a part of the remote tier
-may belong to a lost branch, no record in this part or after it is returned.
+(KIP-405) is asked last, and only if the remote tier has no such record. A marker is returned only if ``markers`` is
+set, by functions that stand in for a broker, which may return one. If a part of the remote tier may belong to a lost
+branch, no record in this part or after it is returned.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ PIECE_BYTES = 1024 * 1024
 Found = tuple[Offset, TimestampMs]
 
 
-def offset_for_time(log: LogicalPartition, timestamp: TimestampMs) -> Found | None:
+def offset_for_time(log: LogicalPartition, timestamp: TimestampMs, *, markers: bool = False) -> Found | None:
     """Return the first record at or after the time, or None. Raises LogGap if offsets are missing before the answer,
     and LineageUnconfirmed if offsets before the answer may belong to another log."""
     by_brokers = log.remote.served_by_brokers
     local = None if by_brokers else log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
-    record = first_remote(log, timestamp, bounds)
+    record = first_remote(log, timestamp, bounds, markers=markers)
     if record is None and by_brokers:
         local = log.local.offset_at(log.topic, log.partition, timestamp)
     if record is not None or local is None:
         return record
+    if markers:
+        return local
     # The broker also finds markers, whose time is another clock's, and may answer below its own log start.
     return _scan_local(log, max(local[0], bounds.local_start), bounds.high_watermark, timestamp)
 

@@ -259,9 +259,9 @@ class LogReader:
                 yield batch, piece.tier
             search.reach(min(piece.next_offset, extent.end))
 
-    def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        """Return the offset of the first record at or after a time, or None."""
-        first = self.offset_for_time(topic, partition, timestamp)
+    def first_at(self, topic: str, partition: int, timestamp: TimestampMs, *, markers: bool = False) -> Offset | None:
+        """Return the offset of the first record at or after a time, or None. ``markers``: or marker, as a broker."""
+        first = offset_for_time(self.partition(topic, partition), timestamp, markers=markers)
         return first[0] if first else None
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:

@@ -17,6 +17,11 @@ if find_spec("pyspark") is None or not columns_installed():
     raise MissingExtra("spark", "the Spark data source")
 
 
+def __dir__() -> list[str]:
+    """Return the public names and nothing else."""
+    return [*__all__, "__doc__"]
+
+
 def __getattr__(name: str) -> object:
     """Import `session` at its first use: every Spark session imports this package, and few need `session`."""
     if name != "session":

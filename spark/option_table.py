@@ -40,6 +40,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "If no record is that young: `error`, or `latest`: nothing is read.",
             "error",
         ),
+        Option(
+            "timestampLookup",
+            "`records`: a time means a record. `kafka`: also a transaction marker, as in Spark's Kafka source.",
+            "records",
+        ),
         Option("endingTimestamp", "Up to the first record at or after it, else to the end."),
         Option("endingOffsetsByTimestamp", "The same by partition."),
         Option("endingOffsets", '`latest` or `{"orders":{"0":99,"1":-1}}`, exclusive; -1 is latest.', "latest"),
@@ -63,7 +68,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("isolation", "`read_committed` or `read_uncommitted`.", "read_uncommitted"),
         Option("kafka.isolation.level", "The same, by its name in Spark's Kafka source."),
         Option("failOnDataLoss", "`false`: offsets that are missing at planning are left out.", "true"),
-        Option("minPartitions", "At least so many Spark partitions."),
+        Option("minPartitions", "About so many Spark partitions, at least one for each of Kafka's."),
     ),
     "Cluster and store": (
         Option(

@@ -25,7 +25,7 @@ from ..state.routing import Isolation, Tier
 from .columns import TypedValue, chosen_columns, column_types, typed_value
 from .kafka_properties import kafka_properties
 from .option_table import DEFAULTS, OURS, READ_BY, SETTINGS, with_defaults
-from .positions import Stated, TopicPartition, check_batch, check_stream, stated
+from .positions import TIMESTAMP_LOOKUP, Stated, TopicPartition, by_kafkas_lookup, check_batch, check_stream, stated
 
 if TYPE_CHECKING:
     from ..runtime.settings import Settings
@@ -234,6 +234,8 @@ def _given(options: Mapping[str, str]) -> dict[str, object]:
 def _gateway(options: Mapping[str, str]) -> GatewayAccess:
     """Return the access to a gateway. Raises InvalidRequest for options of cluster and store: a gateway has them."""
     texts = {name: options.get(f"tierstate.{name}", "").strip() for name in OF_A_GATEWAY}
+    if by_kafkas_lookup(options):
+        raise InvalidRequest(f"option {TIMESTAMP_LOOKUP}: a gateway (tierstate.gateway) finds records only")
     token, ca, chain, key = (Path(file) if (file := texts[name]) else None for name in FILES_FOR_A_GATEWAY)
     access = access_of(
         options["tierstate.gateway"],

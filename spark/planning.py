@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..app.opening.gateway_access import GatewayAccess
-from ..fetch.gateway import GatewayClient
-from ..fetch.gateway_plans import asked_plan, leased_plan
 from ..fetch.plan import Groups, PlannedRange, PlannedSplit, plan, planned
 from ..fetch.planned_split import range_lost
 from ..fetch.reader import LogReader
@@ -31,9 +29,10 @@ from ..state.routing import Tier
 from ..state.segment import RemoteSegment
 from .open import TakeLeases, open_log
 from .options import Assigned, Choice, SourceOptions, Subscribed
-from .positions import EARLIEST, LATEST, Stated, TopicPartition, check_complete
+from .positions import EARLIEST, LATEST, Stated, TopicPartition, check_complete, start_above_end
 
 if TYPE_CHECKING:
+    from ..fetch.gateway import GatewayClient
     from ..fetch.source import RecordSource
 
 log = logging.getLogger("tierstate.spark")
@@ -63,41 +62,65 @@ def groups(
     reader: LogReader,
     partitions: tuple[TopicPartition, ...],
     take_leases: TakeLeases | None = None,
+    *,
+    together: int = 0,
 ) -> Iterator[Group]:
-    """Yield the groups. Each partition is routed once, and is cut once, after the size of all partitions is known. CPU
-    time and memory depend only on the number of segments and the number of splits.
+    """Yield the groups, as `grouped` does. Each partition is routed once, and is cut once, after the size of all
+    partitions is known. CPU time and memory depend only on the number of segments and the number of splits.
     """
     ranges = resolve_ranges(options, reader, partitions)
     if take_leases is not None and take_leases(ranges):
         ranges = resolve_ranges(options, reader, partitions)  # the log start may have moved before the leases
-    yield from grouped(options, planned(reader, ranges, isolation=options.isolation, tier=options.tier))
+    yield from grouped(options, planned(reader, ranges, isolation=options.isolation, tier=options.tier), together)
 
 
-def grouped(options: SourceOptions, ranges: list[PlannedRange]) -> Iterator[Group]:
-    """Yield the groups of ``ranges``. Each range is cut once, after the size of all ranges is known."""
-    total = sum(each.log_bytes for each in ranges)
-    cuts = cut_by(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
+def grouped(options: SourceOptions, ranges: list[PlannedRange], together: int = 0) -> Iterator[Group]:
+    """Yield the groups of ``ranges``: one or more for each range, of at most ``tierstate.split_bytes``.
+
+    Consecutive ranges of up to ``together`` bytes in all are one group.
+    """
+    sizes = [each.log_bytes for each in ranges]
+    if options.min_partitions is None:
+        counts = group_counts(sizes, groups_for(sum(sizes), options.split_bytes, os.cpu_count() or 1))
+    else:
+        counts = group_counts([each.whole.end - each.whole.start for each in ranges], options.min_partitions)
     group: list[PlannedSplit] = []
-    for planned_range in ranges:
-        for split, begins in planned_range.cut(cuts):
-            if begins and group:
+    filled = 0
+    for planned_range, size, count in zip(ranges, sizes, counts, strict=True):
+        target = max(1, min(-(-size // count), options.split_bytes))
+        fits = filled + size <= together
+        for number, (split, begins) in enumerate(planned_range.cut(Groups(target, options.split_bytes))):
+            if begins and group and not (fits and number == 0):
                 yield tuple(group)
                 group = []
             group.append(split)
+        filled = filled + size if fits else size
     if group:
         yield tuple(group)
 
 
-def cut_by(total: int, largest: int, min_partitions: int | None, slots: int) -> Groups:
-    """Return groups that divide ``total`` bytes into few parts (each costs 30 to 50 ms) of at most ``largest`` bytes.
-
-    With ``min_partitions``, there are about that many groups or more. Otherwise all ``slots`` are busy to the end.
-    """
-    if min_partitions is not None:
-        size = max(1, min(largest, total // min_partitions))
-        return Groups(size, size)
+def groups_for(total: int, largest: int, slots: int) -> int:
+    """Return the number of groups that keeps all ``slots`` busy to the end, as few as possible for ``total`` bytes."""
     rounds = -(-total // (largest * slots)) or 1
-    return Groups(max(min(SMALLEST_TARGET, largest), -(-total // (rounds * slots))), largest)
+    return -(-total // max(min(SMALLEST_TARGET, largest), -(-total // (rounds * slots))))
+
+
+def group_counts(sizes: list[int], least: int) -> list[int]:
+    """Return the number of groups of each range: one, or more for large ranges if there are fewer than ``least``.
+
+    The sum is about ``least``, by the arithmetic of Spark's Kafka source (`KafkaOffsetRangeCalculator.getRanges`).
+    """
+    if len(sizes) >= least:
+        return [1] * len(sizes)
+    total = sum(sizes)
+    counts = [_share(size, total, least) for size in sizes]
+    divided = sum(size for size, count in zip(sizes, counts, strict=True) if count > 1)
+    rest = max(1, least - counts.count(1))
+    return [1 if count == 1 else _share(size, divided, rest) for size, count in zip(sizes, counts, strict=True)]
+
+
+def _share(size: int, total: int, count: int) -> int:
+    return max(1, int(size / max(1, total) * count + 0.5))
 
 
 def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iterable[PlannedSplit]:
@@ -127,6 +150,8 @@ def _routed_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> l
     key = (rest.topic, rest.partition)
     ranges = {key: (rest.start, rest.end)}
     if isinstance(options.access, GatewayAccess):
+        from ..fetch.gateway_plans import asked_plan
+
         with closing(options.access.client()) as client:
             _, ranges_now = asked_plan(client, ranges, rest.isolation, Tier.PREFER_REMOTE, 0.0)
             return [each.whole for each in ranges_now]
@@ -195,6 +220,8 @@ def gateway_ranges(options: SourceOptions, access: GatewayAccess) -> list[Planne
 
 
 def _planned(options: SourceOptions, client: GatewayClient, ranges: dict[TopicPartition, Extent]) -> list[PlannedRange]:
+    from ..fetch.gateway_plans import leased_plan  # most queries have no gateway, and load no HTTP client
+
     plan: list[PlannedRange] = []
     items = list(ranges.items())
     for at in range(0, len(items), RANGES):
@@ -227,7 +254,7 @@ def resolve_ranges(
     """Return the range ``[start, end)`` of every partition that has records to read.
 
     Raises OffsetOutOfRange if requested offsets do not exist; if ``failOnDataLoss`` is false, the existing offsets are
-    returned instead. Also raises InvalidRequest, LogGap and Unavailable.
+    returned instead. Raises InvalidRequest, for a start above the end too. Also raises LogGap and Unavailable.
     """
     check_complete(options.starting, list(partitions))
     check_complete(options.ending, list(partitions))
@@ -236,6 +263,8 @@ def resolve_ranges(
         extent = source.extent(*key, options.isolation, options.tier)
         start = _start(options, source, key, extent)
         end = _end(options, source, key, extent)
+        if start > end:
+            raise start_above_end(options.starting, key, start, end)
         if start < end:
             ranges[key] = Extent(start, end)
     return ranges
@@ -257,7 +286,7 @@ def _start(options: SourceOptions, source: RecordSource, key: TopicPartition, ex
         if value in (LATEST, EARLIEST):
             return extent.end if value == LATEST else extent.start
         return _within(options, stated, key, value, extent)
-    first = source.first_at(*key, TimestampMs(value))
+    first = _first_at(stated, source, key)
     if first is not None:
         return _clipped(first, extent)
     if options.latest_when_no_match:
@@ -274,12 +303,18 @@ def _start(options: SourceOptions, source: RecordSource, key: TopicPartition, ex
 def _end(options: SourceOptions, source: RecordSource, key: TopicPartition, extent: Extent) -> Offset:
     stated, value = options.ending, options.ending.of(key)
     if stated.by_time:
-        first = source.first_at(*key, TimestampMs(value))
+        first = _first_at(stated, source, key)
         return extent.end if first is None else _clipped(first, extent)
     if value == LATEST:
         return extent.end
-    # an end below the log start is an empty range, not a loss: the start has been checked already
-    return _within(options, stated, key, max(value, extent.start), extent)
+    return _within(options, stated, key, value, extent)
+
+
+def _first_at(side: Stated, source: RecordSource, key: TopicPartition) -> Offset | None:
+    time = TimestampMs(side.of(key))
+    if side.markers and isinstance(source, LogReader):
+        return source.first_at(*key, time, markers=True)
+    return source.first_at(*key, time)
 
 
 def _clipped(offset: int, extent: Extent) -> Offset:

@@ -19,6 +19,7 @@ from .option_table import DEFAULTS
 
 LATEST, EARLIEST = -1, -2
 """Offsets in JSON options that mean the end (`LATEST`) or the start (`EARLIEST`) of a partition."""
+TIMESTAMP_LOOKUP = "timestampLookup"
 TopicPartition = tuple[str, int]
 
 
@@ -27,11 +28,13 @@ class Stated:
     """The start or the end of a range: a value for each partition, which are all named, or one value for all.
 
     A value is an offset, `EARLIEST` or `LATEST`; with ``by_time``, a time in ms. ``option``: the option that sets it.
+    ``markers``: whether a time can also mean a transaction marker.
     """
 
     values: Mapping[TopicPartition, int] | int
     option: str
     by_time: bool = False
+    markers: bool = False
 
     def of(self, key: TopicPartition) -> int:
         """Return the value of a partition."""
@@ -41,24 +44,46 @@ class Stated:
 def stated(options: Mapping[str, str], side: str) -> Stated:
     """Return the position of a ``side``: ``starting`` or ``ending``. Raises InvalidRequest that names the option."""
     at, each, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    markers = by_kafkas_lookup(options)
     if at.lower() in options:
-        return Stated(_time(options[at.lower()], at), at, by_time=True)
+        return Stated(_time(options[at.lower()], at), at, by_time=True, markers=markers)
     if each.lower() in options:
         times = {key: _time(value, each) for key, value in partition_json(options[each.lower()], each).items()}
-        return Stated(times, each, by_time=True)
+        return Stated(times, each, by_time=True, markers=markers)
     text = options[offsets.lower()].strip() or DEFAULTS[offsets.lower()]
     edge = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     return Stated(_offsets(text, offsets) if edge is None else edge, offsets)
 
 
+def by_kafkas_lookup(options: Mapping[str, str]) -> bool:
+    """Return whether times are looked up as Kafka does, which also finds markers. Raises InvalidRequest."""
+    text = options[TIMESTAMP_LOOKUP.lower()].strip().lower()
+    if text not in ("records", "kafka"):
+        raise InvalidRequest(f"option {TIMESTAMP_LOOKUP} is records or kafka", got=repr(text))
+    return text == "kafka"
+
+
 def check_batch(starting: Stated, ending: Stated) -> None:
-    """Raise InvalidRequest if a batch begins at the end or ends at the beginning."""
+    """Raise InvalidRequest if a batch begins at the end, ends at the beginning, or begins after its end."""
     for side, edge, word in ((starting, LATEST, "latest"), (ending, EARLIEST, "earliest")):
         by_partition = {} if isinstance(side.values, int) else side.values
         wrong = [f"{topic}-{partition}" for (topic, partition), value in sorted(by_partition.items()) if value == edge]
         if side.values == edge or wrong:
             names = {"partitions": ",".join(wrong)} if wrong else {}
             raise InvalidRequest(f"option {side.option} cannot be {word} in a batch query", **names)
+    if not (starting.by_time or isinstance(starting.values, int) or ending.by_time or isinstance(ending.values, int)):
+        for key in sorted(starting.values.keys() & ending.values.keys()):
+            if starting.values[key] > ending.values[key] >= 0:
+                raise start_above_end(starting, key, starting.values[key], ending.values[key])
+
+
+def start_above_end(starting: Stated, key: TopicPartition, start: int, end: int) -> InvalidRequest:
+    """Return the error of a range that begins after its end. Spark's Kafka source refuses such a range, too."""
+    return InvalidRequest(
+        f"option {starting.option}: the start offset {start} is greater than the end offset {end}",
+        topic=key[0],
+        partition=key[1],
+    )
 
 
 def check_stream(names: Collection[str]) -> None:

@@ -22,9 +22,12 @@ from ..state.errors import InvalidRequest
 PYTHON = "spark.pyspark.python"
 SHORT_ERRORS = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
 """The setting that shortens an error in a Python worker to its message."""
-WORKER_WAIT = {"spark.python.authenticate.socketTimeout": "60s"}
-"""The time that a task waits for its Python worker. Spark's default, 15 s, was too short on a machine at a load of 15.
-"""
+WORKERS = {
+    "spark.python.authenticate.socketTimeout": "60s",
+    "spark.python.daemon.module": "tierstate.spark.daemon",
+}
+"""The time that a task waits for its Python worker: Spark's default, 15 s, was too short on a machine at a load of 15.
+And the daemon that starts the workers."""
 LOOPBACK = "127.0.0.1"
 QUIET_LOG = """\
 status = error
@@ -65,7 +68,7 @@ def session(
     builder = SparkSession.Builder().appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    return builder.config(map={SHORT_ERRORS: "true", **WORKER_WAIT, **(config or {}), PYTHON: python}).getOrCreate()
+    return builder.config(map={SHORT_ERRORS: "true", **WORKERS, **(config or {}), PYTHON: python}).getOrCreate()
 
 
 @contextmanager
@@ -116,7 +119,7 @@ def _local(cores: int, memory: str, folder: Path) -> dict[str, str]:
     log = folder / "log4j2.properties"
     log.write_text(QUIET_LOG)
     return {
-        **WORKER_WAIT,
+        **WORKERS,
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.memory": memory,

@@ -12,9 +12,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from ..state.errors import InvalidRequest, TierstateError
-from .columns import column_types, declared_columns, spark_schema
+from .columns import PLAIN_COLUMNS, column_types, declared_columns, spark_schema
 from .options import SourceOptions, parse_for_any, parse_options, parse_stream_options
 
+NO_OPTIONS = (
+    "a query has no options of its table: Spark does not pass those of CREATE TABLE to a Python source; write them "
+    "into the query or a view, as SELECT * FROM the_table WITH (subscribe='orders', …)"
+)
 log = logging.getLogger("tierstate.spark")
 
 
@@ -48,8 +52,15 @@ class DefaultSource(DataSource):
         return "tierstate"
 
     def schema(self) -> StructType:
-        """Return the schema of the columns that the options choose. Raises InvalidRequest for a wrong option."""
+        """Return the schema of the columns that the options choose. Raises InvalidRequest for a wrong option.
+
+        For ``CREATE TABLE``, Spark passes properties of the table (``provider``, …), and options as ``option.…``.
+        """
         with plainly:
+            if any(name.startswith("option.") for name in self.options):
+                raise InvalidRequest(NO_OPTIONS)
+            if "provider" in self.options:
+                return spark_schema(PLAIN_COLUMNS)
             options = parse_for_any(self.options)
             return spark_schema(options.columns, column_types(options.typed))
 
@@ -59,6 +70,8 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader of the columns in ``schema``: those of `schema`, or those that the user declared."""
         with plainly:
+            if not self.options:
+                raise InvalidRequest(NO_OPTIONS)
             options = self._declared(schema, parse_options(self.options))
         from .batch import BatchReader
 

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_type_hints
 
+import confluent_kafka
 import pytest
 
 import tierstate
+import tierstate.spark
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,6 +45,15 @@ def test_importing_tierstate_imports_no_package() -> None:
     code = "import sys, tierstate; print([name for name in sys.modules if name.startswith('tierstate.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "docs")
     assert done.stdout.strip() == "[]"
+
+
+def test_a_message_of_the_consumer_is_typed_as_kafkas() -> None:
+    assert get_type_hints(tierstate.TieredConsumer.poll)["return"] == confluent_kafka.Message | None
+    assert get_type_hints(tierstate.TieredConsumer.consume)["return"] == list[confluent_kafka.Message]
+
+
+def test_dir_of_the_spark_package_shows_session_alone() -> None:
+    assert [name for name in dir(tierstate.spark) if not name.startswith("_")] == ["session"]
 
 
 def test_dir_shows_the_surface_and_the_version_is_the_packages() -> None:

@@ -28,7 +28,7 @@ from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
+from tierstate.state.errors import InvalidRequest, OffsetOutOfRange, UnknownTopic
 from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation, Tier
 
@@ -102,6 +102,11 @@ def test_a_range_past_the_end_is_refused_instead_of_cut_short(tiered: TieredTopi
     with pytest.raises(OffsetOutOfRange) as refused:
         tiered.read(RECORDS - 5, RECORDS + 1)
     assert (refused.value.valid_start, refused.value.valid_end) == (0, RECORDS)
+
+
+def test_a_start_above_the_end_is_refused_before_anything_is_opened() -> None:
+    with pytest.raises(InvalidRequest, match=r"start is above end.*orders-0 start=9 end=8"):
+        read_records({"bootstrap.servers": "127.0.0.1:9"}, "file:///nowhere", "orders", 0, 9, 8)
 
 
 @pytest.mark.kafka

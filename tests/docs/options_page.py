@@ -31,17 +31,18 @@ PYTHON = {
     "settings": 'Any [setting](settings.md) by its name: `{"store.endpoint": "https://…", "encryption.keyring": "…"}`.',
 }
 """The meaning of each parameter of `read_records`."""
+BY_TIME = "The same for records; `timestampLookup=kafka` also finds transaction markers, as there."
 KAFKA_SOURCE: dict[str, tuple[str, str]] = {
     "assign": ("", ""),
     "subscribe": ("", ""),
     "subscribePattern": ("", "The same; a regular expression of Python, not of Java."),
     "kafka.bootstrap.servers": ("", ""),
-    "startingTimestamp": ("", ""),
-    "startingOffsetsByTimestamp": ("", ""),
+    "startingTimestamp": ("", BY_TIME),
+    "startingOffsetsByTimestamp": ("", BY_TIME),
     "startingOffsets": ("`earliest`, a stream `latest`", ""),
     "startingOffsetsByTimestampStrategy": ("`error`", ""),
-    "endingTimestamp": ("", ""),
-    "endingOffsetsByTimestamp": ("", ""),
+    "endingTimestamp": ("", BY_TIME),
+    "endingOffsetsByTimestamp": ("", BY_TIME),
     "endingOffsets": ("`latest`", ""),
     "failOnDataLoss": (
         "`true`",
@@ -49,7 +50,11 @@ KAFKA_SOURCE: dict[str, tuple[str, str]] = {
         " there and here: a partition that the cluster omits for one batch is read from its beginning afterwards.",
     ),
     "includeHeaders": ("`false`", ""),
-    "minPartitions": ("", ""),
+    "minPartitions": (
+        "",
+        "The same; `tierstate.split_bytes` can add tasks. Without it, partitions of a"
+        " stream share a task if they have up to 4 MiB.",
+    ),
     "maxRecordsPerPartition": ("", "No effect: `tierstate.split_bytes` cuts by bytes."),
     "maxOffsetsPerTrigger": ("", ""),
     "minOffsetsPerTrigger": ("", ""),

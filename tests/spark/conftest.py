@@ -24,6 +24,13 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.fixture
+def kafka_source(spark: SparkSession) -> None:
+    """Skip a test that compares with Spark's Kafka source where it cannot be fetched."""
+    if "spark-sql-kafka" not in spark.sparkContext.getConf().get("spark.jars", ""):
+        pytest.skip("Spark's Kafka source is not on this machine, and cannot be fetched")
+
+
 @pytest.fixture(scope="session")
 def tiers(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiers]:
     made = Tiers(kafka, tmp_path_factory.mktemp("store"), f"spark-tier-state-{os.getpid()}")

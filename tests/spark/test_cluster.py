@@ -147,8 +147,9 @@ def until(done: Any, patience_s: float = PATIENCE_S) -> None:
 def site(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("spark-cluster")
     pack, submit = (block.code for block in executed("docs/spark.md", __file__))
-    making, installing, *then = pack.splitlines()
-    assert (making, installing) == (
+    building, making, installing, *then = pack.splitlines()
+    assert (building, making, installing) == (
+        "make wheel",
         "python3 -m venv environment",
         "environment/bin/pip install \"$(echo dist/tierstate-*.whl)[columns]\" 'pandas<3'",
     )

@@ -23,7 +23,7 @@ from tierstate.log.decode import record_schema
 from tierstate.spark.batch import BATCH_BYTES, BatchReader, SplitGroup, sliced
 from tierstate.spark.columns import chosen_columns, spark_schema
 from tierstate.spark.options import parse_options
-from tierstate.spark.planning import SMALLEST_TARGET, cut_by
+from tierstate.spark.planning import group_counts, grouped, groups_for
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import PlannedRangeLost
 from tierstate.state.ids import TopicId
@@ -33,51 +33,63 @@ from tierstate.state.routing import Isolation
 MIB = 1024 * 1024
 
 
-def grouped(sizes: list[int], cuts: Groups) -> list[int]:
-    """Return the bytes of each group."""
-    groups: list[int] = []
-    for size in sizes:
-        if cuts.begins(size):
-            groups.append(0)
-        groups[-1] += size
-    return groups
+OPTIONS = parse_options(
+    {"kafka.bootstrap.servers": "127.0.0.1:9", "tierstate.store": "file:///store", "subscribe": "orders"}
+)
+
+
+def of_bytes(size: int, partition: int = 0) -> PlannedRange:
+    """Return a range of ``size`` offsets of one byte each."""
+    part = PlannedPart(OffsetRange(Offset(0), Offset(size - 1)), None)
+    return PlannedRange(replace(split(0), partition=partition, end=Offset(size), parts=(part,)), 1.0)
 
 
 @pytest.mark.parametrize(
-    ("total", "min_partitions", "slots", "count", "target"),
+    ("total", "slots", "count"),
+    [(10_000 * MIB, 2, 80), (544 * MIB, 2, 6), (100 * MIB, 2, 2), (1 * MIB, 8, 1), (0, 2, 0)],
+)
+def test_partitions_are_few_and_keep_all_slots_busy(total: int, slots: int, count: int) -> None:
+    assert groups_for(total, 128 * MIB, slots) == count
+
+
+@given(st.lists(st.integers(1, 300), max_size=30), st.integers(1, 20), st.integers(50, 500))
+def test_groups_have_one_partition_of_kafka_each_and_none_is_too_large(
+    sizes: list[int], least: int, largest: int
+) -> None:
+    options = replace(OPTIONS, min_partitions=least, split_bytes=largest)
+    groups = list(grouped(options, [of_bytes(size, number) for number, size in enumerate(sizes)]))
+    assert all(len({each.partition for each in group}) == 1 for group in groups)
+    assert all(sum(each.end - each.start for each in group) <= largest for group in groups)
+    for number, size in enumerate(sizes):
+        offsets = [
+            offset
+            for group in groups
+            for each in group
+            if each.partition == number
+            for offset in range(each.start, each.end)
+        ]
+        assert offsets == list(range(size))
+
+
+def test_small_ranges_of_a_stream_share_a_task() -> None:
+    ranges = [of_bytes(size, number) for number, size in enumerate([30, 40, 50, 200, 5, 6])]
+    groups = grouped(OPTIONS, ranges, together=100)
+    assert [[each.partition for each in group] for group in groups] == [[0, 1], [2], [3], [4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least", "counts"),
     [
-        (10_000 * MIB, None, 2, 80, 125 * MIB),
-        (544 * MIB, None, 2, 6, -(-544 * MIB // 6)),
-        (100 * MIB, None, 2, 2, 50 * MIB),
-        (1 * MIB, None, 8, 1, SMALLEST_TARGET),
-        (100 * MIB, 50, 2, 50, 2 * MIB),
-        (10_000 * MIB, 2, 2, 79, 128 * MIB),
-        (0, 5, 2, 0, 1),
+        ([300] * 5, 1, [1] * 5),
+        ([300] * 5, 7, [1] * 5),
+        ([300] * 5, 10, [2] * 5),
+        ([300, 10, 1], 6, [4, 1, 1]),
+        ([], 3, []),
     ],
 )
-def test_partitions_are_few_and_keep_all_slots_busy(
-    total: int, min_partitions: int | None, slots: int, count: int, target: int
-) -> None:
-    cuts = cut_by(total, 128 * MIB, min_partitions, slots)
-    assert cuts.target == target
-    assert len(grouped([MIB] * (total // MIB), cuts)) == count
-
-
-@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 8), st.integers(50, 500))
-def test_groups_are_even_and_none_is_too_large(sizes: list[int], slots: int, largest: int) -> None:
-    cuts = cut_by(sum(sizes), largest, None, slots)
-    groups = grouped(sizes, cuts)
-    assert sum(groups) == sum(sizes)
-    assert all(size <= max(largest, max(sizes)) for size in groups)
-    if sizes and max(sizes) * 2 <= largest - cuts.target:  # no group ends before it is full
-        assert all(abs(size - cuts.target) <= max(sizes) for size in groups[:-1])
-
-
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=60), st.integers(1, 8))
-def test_there_are_as_many_partitions_as_were_asked_for(sizes: list[int], least: int) -> None:
-    cuts = cut_by(sum(sizes), 10_000, least, 2)
-    pieces = [piece for size in sizes for piece in [1] * size]
-    assert len(grouped(pieces, cuts)) >= min(least, len(pieces))
+def test_large_ranges_are_divided_as_by_kafkas_source(sizes: list[int], least: int, counts: list[int]) -> None:
+    """`tests/spark/test_beside_kafkas_source.py` compares the numbers of tasks with those of Spark's source."""
+    assert group_counts(sizes, least) == counts
 
 
 def split(start: int) -> PlannedSplit:
@@ -104,10 +116,7 @@ def test_large_batches_are_cut_to_what_spark_likes() -> None:
 
 
 def test_a_partition_of_nothing_reads_nothing() -> None:
-    options = parse_options(
-        {"kafka.bootstrap.servers": "127.0.0.1:9", "tierstate.store": "file:///store", "subscribe": "orders"}
-    )
-    assert list(BatchReader(options).read(InputPartition(None))) == []
+    assert list(BatchReader(OPTIONS).read(InputPartition(None))) == []
 
 
 Rows = list[tuple[int, bytes]]

@@ -65,7 +65,19 @@ def test_offsets_of_each_partition(resolve: Resolve, orders: Orders, by: By) -> 
 
 
 def test_an_empty_range_is_left_out(resolve: Resolve, by: By) -> None:
-    assert resolve(startingOffsets=by(300, 300), endingOffsets=by(300, 5)) == {}
+    assert resolve(startingOffsets=by(300, 5), endingOffsets=by(300, 5)) == {}
+
+
+def test_a_start_above_the_end_is_an_error_however_they_are_set(resolve: Resolve, orders: Orders, by: By) -> None:
+    first = orders.of(0)[0][5]
+    assert resolve(startingOffsets=by(5, 5), endingTimestamp=str(NEVER))
+    for option, chosen in (
+        ("startingOffsets: the start offset 300 is greater than the end offset 5", {"endingOffsets": by(400, 5)}),
+        ("startingOffsets: the start offset 300 is greater than the end offset 0", {"endingTimestamp": str(first)}),
+    ):
+        for loss in ("true", "false"):
+            with pytest.raises(InvalidRequest, match=f"{option}.*partition={orders.name}-"):
+                resolve(startingOffsets=by(300, 300), failOnDataLoss=loss, **chosen)
 
 
 def test_positions_for_each_partition_must_name_them_all(resolve: Resolve, orders: Orders) -> None:

@@ -61,6 +61,16 @@ def test_exactly_the_offsets_asked_for_from_both_tiers(spark: SparkSession, tier
     assert rows_of(frame) == without_headers(orders.of(0, 101, 417) + orders.of(1, 0, 3))
 
 
+def test_a_worker_lost_to_a_task_that_stopped_early_is_forked_with_the_reading_code(
+    spark: SparkSession, tiers: Tiers, orders: Orders
+) -> None:
+    frame = load(spark, tiers, subscribe=orders.name)
+    assert not frame.isEmpty()
+    parents = spark.sparkContext.parallelize(range(2), 2).map(lambda _: open(f"/proc/{os.getppid()}/cmdline").read())
+    assert all("tierstate.spark.daemon" in line for line in parents.collect())
+    assert frame.count() == len(orders.uncommitted)
+
+
 def test_a_topic_without_records_is_an_empty_frame(spark: SparkSession, tiers: Tiers) -> None:
     assert load(spark, tiers, subscribe=tiers.create(f"spark-empty-{os.getpid()}", 2)).collect() == []
 

@@ -39,12 +39,21 @@ def test_an_executor_loads_neither_settings_nor_what_speaks_to_kafka() -> None:
     assert not modules & {"boto3", "kafka", "confluent_kafka", "pydantic"}
 
 
+def test_the_daemon_loads_for_its_workers_what_starts_no_thread() -> None:
+    modules = loaded_by(
+        "from tierstate.spark.daemon import load\nload()\nfrom tierstate.log.lazy_kernel import Kernel\n"
+        "assert Kernel.every and all(each._compiled for each in Kernel.every)"
+    )
+    assert {"numba", "kafka"} <= modules
+    assert "pyarrow" not in modules, "it starts a thread, which a forked worker would miss"
+
+
 def test_a_planner_loads_no_decoder() -> None:
     modules = loaded_by(
         "import tierstate.spark.planning, tierstate.broker.tier_topic_setup\n"
         "import tierstate.follower.open, tierstate.fetch.open, tierstate.storage.open"
     )
-    assert not modules & {"numba", "boto3"}
+    assert not modules & {"numba", "boto3", "urllib3"}
 
 
 def test_objects_sent_to_executors_show_no_secret() -> None:

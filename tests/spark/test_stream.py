@@ -165,6 +165,14 @@ def test_a_stream_that_is_to_end_ends_at_what_was_there_when_it_began(opened: Op
     assert {number: offset for number, offset in offsets(start, name).items() if offset} == {"0": 40, "1": 20}
 
 
+def test_a_small_batch_is_one_task_unless_more_are_asked_for(opened: Open, tiers: Tiers) -> None:
+    name = new_topic(tiers, "tasks", [40, 20, 30])
+    for options, tasks in (({}, 1), ({"minPartitions": "1"}, 3)):
+        reader = opened(subscribe=name, startingOffsets="earliest", **options)
+        start = reader.initialOffset()
+        assert len(reader.partitions(start, next_batch(reader, start))) == tasks
+
+
 def test_a_new_partition_is_read_from_its_start(opened: Open, tiers: Tiers) -> None:
     name = new_topic(tiers, "more-partitions", [10])
     reader = opened(subscribe=name, startingOffsets="earliest")

@@ -13,13 +13,7 @@ from tests.spark.conftest import record
 from tests.spark.streams import offsets_of, places_of, records_of, run
 from tests.spark.tiers import Tiers
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-
-@pytest.fixture(autouse=True)
-def _kafka_source(spark: SparkSession) -> None:
-    if "spark-sql-kafka" not in spark.sparkContext.getConf().get("spark.jars", ""):
-        pytest.skip("Spark's Kafka source is not on this machine, and cannot be fetched")
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("kafka_source")]
 
 
 def test_a_job_goes_on_at_its_offsets_with_the_other_source_and_back(
