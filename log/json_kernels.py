@@ -65,7 +65,7 @@ def _escaped(word: Any) -> Any:
 
 
 @callee
-def _is_utf8(data: Any, at: int, end: int) -> bool:
+def is_utf8(data: Any, at: int, end: int) -> bool:
     """Return whether the bytes are UTF-8 by table 3-7 of Unicode 15: no surrogates, no overlong forms."""
     while at < end:
         first = data[at]
@@ -117,7 +117,7 @@ def _mark(data: Any, at: int, size: int, form: int) -> int:
         byte = data[place]
         high |= np.uint64(byte)
         escapes |= np.uint64((byte < 32) | (byte == _QUOTE) | (byte == _BACKSLASH))
-    if high & _TOPS and not _is_utf8(data, at, at + size):
+    if high & _TOPS and not is_utf8(data, at, at + size):
         return _OBJECT
     return _ESCAPED if escapes else _PLAIN
 

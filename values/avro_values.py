@@ -1,4 +1,4 @@
-"""Convert Avro values to one Arrow array with fastavro, value by value.
+"""Convert Avro values to one Arrow array: together by `AvroColumns` or, where it does not read them, with fastavro.
 
 The reader schema is that of the `Form`. With a registry, each value names its writer schema, and is resolved to the
 reader schema. Without a registry, both schemas are the same. A value with more bytes after its end is corrupt.
@@ -13,21 +13,26 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from fastavro import schemaless_reader
 
 from ..runtime.clock import SystemClock
 from ..state.errors import CorruptData, InvalidRequest
+from .avro_columns import NULL, REJECTED, AvroColumns
 from .avro_schemas import parsed, refuse_nothing, refuse_recursive
 from .avro_tree import text_of, tree_of
 from .avro_type import shaping
 from .evolution import evolved, require_units
 from .form import AVRO, Form, SchemaGrown
 from .schema_registry import FRAME, MAGIC, RegisteredSchema, RegistryAccess, SchemaRegistry
-from .typed_column import TypedColumn, columned
+from .typed_column import TypedColumn, all_parsed, columned
 
 RETRIES = 3
 _AROUND = "TierstateValue"
+_BARE = -1
+"""Stands for the id of a value that names no writer schema."""
 
 
 def latest_form(access: RegistryAccess, subject: str) -> Form:
@@ -58,21 +63,46 @@ class AvroValues:
         self._registry = registry if form.registered else None
         self._form, self._grows = form, grows
         self._writers: dict[int, Any] = {}  # None: the schema is unreadable, or has other units
+        self._columns = AvroColumns(form.schema, kind)
+        self._entries: dict[int, int] = {}
+        if self._registry is None:
+            self._entries[_BARE] = self._columns.entry(form.schema)
 
     def of(self, values: pa.Array) -> TypedColumn:
         """Return an equally long column. Raises, before decoding, Unavailable, AccessDenied, SchemaGrown,
         InvalidRequest.
         """
-        raw = values.to_pylist()
+        frames = _Frames(values.cast(pa.binary()), framed=self._registry is not None)
         if self._registry is not None:
-            self._meet({FRAME.unpack_from(value)[1] for value in raw if value is not None and _is_framed(value)})
-        return columned(raw, self._row, _Corrupt, self._type)
+            self._meet(set(frames.ids) - {_BARE})
+        entries = frames.entries(self._entries)
+        if (entries <= NULL).all():
+            return self.one_by_one(values)
+        column, rejected = self._columns.read(frames.data, frames.starts, frames.ends, entries)
+        rows = np.flatnonzero(rejected)
+        if not len(rows):
+            return all_parsed(column)
+        single = self.one_by_one(values.take(rows))
+        corrupt = np.zeros(len(values), np.bool_)
+        corrupt[rows] = single.corrupt
+        if single.column.null_count < len(rows):
+            places = np.arange(len(values))
+            places[rows] = len(values) + np.arange(len(rows))
+            column = pa.concat_arrays([column, single.column]).take(pa.array(places))
+        return TypedColumn(column, pa.array(corrupt))
+
+    def one_by_one(self, values: pa.Array) -> TypedColumn:
+        """Convert values one by one with fastavro, which decides whether a value is corrupt. Their writer schemas are
+        loaded.
+        """
+        return columned(values.to_pylist(), self._row, _Corrupt, self._type)
 
     def _meet(self, ids: set[int]) -> None:
         """Load writer schemas. With ``grows``, raises SchemaGrown if one has more than the reader schema."""
         assert self._registry is not None
         form = self._form
         writers: dict[int, Any] = {}
+        texts: dict[int, str] = {}
         for id in sorted(ids - self._writers.keys()):
             writers[id] = None
             with suppress(CorruptData):
@@ -81,13 +111,14 @@ class AvroValues:
                     form = _with(form, writer.text, id)
                 elif _of_other_units(self._form, writer.text):
                     continue
-                writers[id] = writer.schema
+                writers[id], texts[id] = writer.schema, writer.text
         if form is not self._form:
             raise SchemaGrown(form)
         self._writers |= writers
+        self._entries |= {id: self._columns.entry(texts[id]) for id in texts}
 
     def _row(self, value: bytes) -> Any:
-        writer, reader, stream = self._schema, None, BytesIO(value)
+        writer, reader, stream = self._schema, None, _Bytes(value)
         if self._registry is not None:
             if not _is_framed(value):
                 raise _Corrupt
@@ -105,8 +136,44 @@ class AvroValues:
         return result
 
 
+class _Frames:
+    """Where values begin and end, without their frames. ``ids``: those of their writer schemas."""
+
+    def __init__(self, values: pa.Array, *, framed: bool) -> None:
+        _, offsets, data = values.buffers()
+        places = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
+        self.data = np.frombuffer(data or b"", np.uint8)
+        self.starts, self.ends = places[:-1], places[1:].copy()
+        null = values.is_null().to_numpy(zero_copy_only=False)
+        self.ends[null] = self.starts[null]
+        ids = np.full(len(values), _BARE)
+        if framed:
+            (rows,) = np.nonzero(self.ends - self.starts >= FRAME.size)
+            rows = rows[self.data[self.starts[rows]] == MAGIC]
+            ids[rows] = self.data[self.starts[rows][:, None] + np.arange(1, FRAME.size)].view(">u4")[:, 0]
+            self.starts = self.starts.copy()
+            self.starts[rows] += FRAME.size
+        numbers = pa.array(ids, mask=null).dictionary_encode()
+        self.ids, self._numbers = numbers.dictionary.to_pylist(), numbers.indices
+
+    def entries(self, of: dict[int, int]) -> npt.NDArray[np.int64]:
+        """Return the entry of each value for `AvroColumns`."""
+        entries = pa.array([of.get(id, REJECTED) for id in self.ids], pa.int64()).take(self._numbers)
+        return np.asarray(entries.fill_null(NULL))
+
+
 class _Corrupt(Exception):
     pass
+
+
+class _Bytes(BytesIO):
+    """Bytes that end with an error: fastavro skips a field without a look at how much it read, maybe forever."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        if size is None or len(data) != size:
+            raise EOFError
+        return data
 
 
 def _with(form: Form, text: str, id: int) -> Form:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 CORRUPT_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
 _Errors = type[Exception] | tuple[type[Exception], ...]
-_NOT_OF_TYPE = pa.ArrowException, OverflowError, TypeError, ValueError
+NOT_OF_TYPE = pa.ArrowException, OverflowError, TypeError, ValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def columned(
         corrupt.append(wrong)
     try:
         column = pa.array(rows, kind)
-    except _NOT_OF_TYPE:
+    except NOT_OF_TYPE:
         for at, row in enumerate(rows):
             if not _fits(row, kind):
                 rows[at], corrupt[at] = None, True
@@ -54,7 +54,7 @@ def columned(
 def _fits(row: Any, kind: pa.DataType) -> bool:
     try:
         pa.array([row], kind)
-    except _NOT_OF_TYPE:
+    except NOT_OF_TYPE:
         return False
     return True
 

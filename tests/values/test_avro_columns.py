@@ -1,0 +1,108 @@
+"""What compiled code reads of Avro values is what fastavro reads, value by value, and whatever it refuses is slow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.servers.schema_registry import registry
+from tests.values.avro_samples import Schemas, damaged, record, unlogical, written
+from tierstate.state.errors import InvalidRequest
+from tierstate.values.avro_columns import REJECTED, AvroColumns
+from tierstate.values.avro_values import AvroValues
+from tierstate.values.form import Form
+from tierstate.values.schema_registry import RegistryAccess
+
+IDS = count(90_000)
+EACH = 40
+"""The number of values of each writer schema."""
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type with a number for each time: not every one is a Python time."""
+    if pa.types.is_temporal(kind):
+        return pa.int32() if pa.types.is_date(kind) else pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(plain(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(plain(kind.value_type)))
+    return pa.map_(kind.key_type, plain(kind.item_type)) if pa.types.is_map(kind) else kind
+
+
+def assert_as_one_by_one(reader: AvroValues, values: list[bytes | None]) -> int:
+    """Return how many of the values are corrupt."""
+    column = pa.array([b"before", *values], pa.binary())[1:]
+    together = reader.of(column)
+    single = reader.one_by_one(column)
+    together.column.validate(full=True)
+    assert together.column.type == single.column.type
+    assert together.corrupt.equals(single.corrupt)
+    texts = [repr(each.column.cast(plain(single.column.type)).to_pylist()) for each in (together, single)]
+    assert texts[0] == texts[1]
+    return int(np.count_nonzero(single.corrupt))
+
+
+def drawn(chance: Random, schemas: Schemas, schema: Any, id: int | None) -> Iterator[bytes | None]:
+    """Yield values of which few are damaged."""
+    for _ in range(EACH):
+        value = written(json.dumps(unlogical(schema)), schemas.value(schema))
+        if chance.random() < 0.1:
+            value = damaged(chance, value)
+        whole = value if id is None else b"\0" + id.to_bytes(4, "big") + value
+        yield chance.choice([None, damaged(chance, whole)]) if chance.random() < 0.05 else whole
+
+
+@pytest.mark.parametrize("_", range(4))
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32))
+def test_values_are_read_together_as_one_by_one(_: int, seed: int) -> None:
+    chance = Random(seed)
+    schemas = Schemas(chance)
+    schema = schemas.record() if chance.random() < 0.8 else schemas.type(0)
+    form = Form("avro", json.dumps(schema))
+    reader = AvroValues(form, form.kind(), None, grows=False)
+    assert AvroColumns(form.schema, form.kind()).entry(form.schema) != REJECTED
+    assert_as_one_by_one(reader, list(drawn(chance, schemas, schema, None)))
+
+
+@pytest.mark.parametrize("cut", [b"\x01\x02", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x01\xfe\x7f"])
+@pytest.mark.parametrize("kept", ["long", "string"], ids=["together", "one by one"])
+def test_a_field_that_is_left_out_must_be_whole_too(kept: str, cut: bytes) -> None:
+    """fastavro would skip more bytes than there are, for years if a list claims so many elements."""
+    writer, reader = record(("kept", "long"), ("left", {"type": "array", "items": "float"})), record(("kept", kept))
+    with registry({(id := next(IDS)): (200, {"schema": writer})}) as server:
+        values = AvroValues(form := Form("avro", reader, True), form.kind(), RegistryAccess(server.url), grows=False)
+        whole = written(writer, {"kept": 7, "left": [0.5]}, id)
+        column = values.of(pa.array([whole, whole[:6] + cut, whole[:-1]], pa.binary()))
+        assert column.corrupt.to_pylist() == [kept == "string", True, True]
+
+
+@pytest.mark.parametrize("_", range(4))
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32))
+def test_values_of_several_schemas_are_resolved_together_as_one_by_one(_: int, seed: int) -> None:
+    chance = Random(seed)
+    schemas = Schemas(chance)
+    first = schemas.record()
+    writers = [first, schemas.with_others(first), schemas.reader(first)]
+    form = Form("avro", json.dumps(schemas.reader(first) if chance.random() < 0.8 else first), True)
+    with suppress(InvalidRequest):
+        kind = form.kind()
+        with registry({(id := next(IDS)): (200, {"schema": json.dumps(each)}) for each in writers}) as server:
+            ids = range(id - 2, id + 1)
+            reader = AvroValues(form, kind, RegistryAccess(server.url), grows=False)
+            values = [
+                each for id, writer in zip(ids, writers, strict=True) for each in drawn(chance, schemas, writer, id)
+            ]
+            chance.shuffle(values)
+            assert_as_one_by_one(reader, values)
