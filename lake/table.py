@@ -1,12 +1,10 @@
 """One Iceberg table of tierstate, accessed through pyiceberg: its place (see `table_place`), its files and its commits.
 
-A commit succeeds only if the table is still as it was read. Errors of pyiceberg, its catalogs and its file systems
-become errors of tierstate here.
+A commit succeeds only if the table is still as it was read.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,18 +14,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    ForbiddenError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    ResolveError,
-    RESTError,
-    UnauthorizedError,
-    ValidationError,
-    ValidationException,
-)
+from pyiceberg.exceptions import CommitFailedException, ResolveError, ValidationError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -39,20 +26,12 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFi
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, ancestors_of
 from pyiceberg.typedef import Record
-from sqlalchemy.exc import SQLAlchemyError
 
-from ..state.errors import (
-    AccessDenied,
-    CorruptData,
-    InvalidRequest,
-    StorageFull,
-    StorageUnavailable,
-    Unavailable,
-    UnknownOutcome,
-)
+from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageUnavailable, Unavailable, UnknownOutcome
 from ..state.offsets import Extent, Offset
 from ..values.schema_registry import RegistryAccess
 from .columns import Columns, Rows
+from .table_errors import foreign
 from .table_facts import TableFacts, columns_property, iceberg_schema, own_bounds_alone
 from .table_layout import Key, Layout
 from .table_place import ATTEMPT, OFFSETS, TablePlace, place_kept, place_property, summary_of
@@ -390,33 +369,3 @@ def _one_at_a_time(overwrite: Any) -> Any:
 
     overwrite._build_manifest_evaluator = evaluator
     return overwrite
-
-
-@contextmanager
-def foreign(**facts: Any) -> Iterator[None]:
-    """Convert errors of a catalog and of a table's file system into errors of tierstate."""
-    try:
-        yield
-    except (NoSuchTableError, NoSuchNamespaceError) as error:
-        raise InvalidRequest("no such table in the catalog", **facts) from error
-    except (ForbiddenError, UnauthorizedError, PermissionError) as error:
-        raise AccessDenied("the catalog or the table's store refuses", **facts, reason=str(error)) from error
-    except FileNotFoundError as error:
-        raise CorruptData("a file of the table is missing", **facts, reason=str(error)) from error
-    except ValidationException as error:
-        raise CorruptData("a file that is to go is none of the table's", **facts, reason=str(error)) from error
-    except pa.ArrowInvalid as error:
-        raise CorruptData("a file of the table is damaged", **facts, reason=str(error)) from error
-    except (NoCredentialsError, PartialCredentialsError) as error:
-        raise AccessDenied("the catalog's credentials are missing", **facts, reason=str(error)) from error
-    except ClientError as error:  # from Glue
-        denied = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 403
-        refused = denied or error.response.get("Error", {}).get("Code", "").startswith("AccessDenied")
-        kind = AccessDenied if refused else StorageUnavailable
-        raise kind("the catalog refuses a request", **facts, reason=str(error)) from error
-    except (RESTError, SQLAlchemyError, BotoCoreError, OSError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise StorageFull("the table's store has no room", **facts) from error
-        raise StorageUnavailable(
-            "the catalog or the table's files cannot be read or written now", **facts, reason=repr(error)
-        ) from error

@@ -14,7 +14,8 @@ from pyiceberg.table.update import AssertTableUUID, SetLocationUpdate
 
 from ..state.errors import InvalidRequest, TierstateError
 from ..values.schema_registry import RegistryAccess
-from .table import LakeTable, foreign, own_location
+from .table import LakeTable, own_location
+from .table_errors import foreign
 from .table_facts import TOPIC, TableFacts, iceberg_schema, require_columns
 from .table_metadata import ForeignMetadata, metadata_below
 from .table_place import TablePlace

@@ -20,7 +20,8 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
 
 from ..state.errors import CorruptData, InvalidRequest
-from .table import LakeTable, foreign
+from .table import LakeTable
+from .table_errors import foreign
 
 SUFFIX = ".metadata.json"
 Place = tuple[str, str]

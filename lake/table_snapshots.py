@@ -16,7 +16,8 @@ from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
 from ..state.errors import InvalidRequest
 from ..state.offsets import TimestampMs
-from .table import LakeTable, foreign
+from .table import LakeTable
+from .table_errors import foreign
 from .table_place import OFFSETS, summary_of
 
 EXPIRED_AT_ONCE = 100

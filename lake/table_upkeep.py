@@ -25,7 +25,8 @@ from ..state.errors import CorruptData, Unavailable
 from ..state.offsets import TimestampMs
 from .columns import first_difference
 from .names import is_table_file, rewritten_file
-from .table import Change, LakeTable, foreign
+from .table import Change, LakeTable
+from .table_errors import foreign
 from .table_files import Attempt, give_back, nothing_left, of_partition, partitions_of, put_rows, rows_of_file
 from .table_layout import grouped
 from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of

@@ -447,11 +447,16 @@ def test_changes_of_debezium_become_a_flat_table_that_is_divided_sorted_and_resh
         checked = tables.check(name, "--local")
         assert (checked["findings"], checked["partitions"][0]["rows"]) == ([], 19)
         changes = tables.house.json("table", "evolve", name, "--partition-by", "none", "--sort-by", "id", "--execute")
-        assert [each["after"] for each in changes["changes"]] == ["none", "id"]
-        produced(tables, topic, [b'{"op": "c", "before": null, "after": {"id": 7, "of": "again"}}'])
+        assert [change["after"] for change in changes["changes"]] == ["none", "id"]
+        grown = ["--value-schema", "id bigint, of string, more int"]
+        assert tables.house.json("table", "evolve", name, *grown, "--execute")["changes"] == [
+            {"field": "more", "before": "", "after": "int32"}
+        ]
+        produced(tables, topic, [b'{"op": "c", "before": null, "after": {"id": 7, "of": "again", "more": 8}}'])
         tables.follow(name, "--local", "--commit-every", "1s", "--commit-bytes", "128MiB", "--file-bytes", "64MiB")
         assert tables.check(name, "--local")["findings"] == []
     table = tables.table(name)
     shown = table.scan(selected_fields=("id", "of")).to_arrow().sort_by("id").to_pylist()
     assert shown == [*rows[80:87], {"id": 7, "of": "again"}, *rows[88:]]
+    assert table.scan(row_filter="more == 8").count() == 1
     assert len(list(table.scan(row_filter="id == 5 and kafka_offset >= 0").plan_files())) == 1
