@@ -173,7 +173,8 @@ class AvroColumns:
             case "int" | "long" if kind is not None and pa.types.is_floating(kind):
                 self._add(k.REAL_OF_LONG, node)
             case "int" | "long":
-                factor = 1000 if str(to.get("logicalType")).endswith("timestamp-millis") else 1
+                in_ms = kind is not None and pa.types.is_timestamp(kind) and str(to["logicalType"]).endswith("-millis")
+                factor = 1000 if in_ms else 1
                 low, high = _INTS if kind in (pa.int32(), pa.date32()) else _LONGS
                 self._add(k.LONG, node, -(-low // factor), high // factor, factor)
             case "float":
