@@ -133,8 +133,8 @@ def commit(raw: RawClient, group: str, offsets: Mapping[Place, Offset]) -> None:
     for topic in answer.topics:
         for row in topic.partitions:
             if row.error_code in (_UNKNOWN_MEMBER, _ILLEGAL_GENERATION):
-                raise InvalidRequest("the group has members: stop its consumers first", group=group)
-            check(row.error_code, group=group, topic=topic.name, partition=row.partition_index)
+                raise InvalidRequest("the group has members: stop its consumers first", group_id=group)
+            check(row.error_code, group_id=group, topic=topic.name, partition=row.partition_index)
 
 
 def acls(raw: RawClient) -> list[dict[str, Any]] | None:

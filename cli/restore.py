@@ -70,7 +70,7 @@ _command_config = click.option(
 @click.option("--from", "start", type=POSITION, default="earliest", show_default=True, help="Where to begin.")
 @click.option("--to", "end", type=POSITION, default="latest", show_default=True, help="Where to end, exclusive.")
 @view_source()
-@click.option("--config", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of a topic that is created.")
+@click.option("--topic-config", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of a new topic.")
 @click.option("--max-rate", type=SIZE, help="Bytes a second that are sent, of all partitions together.")
 @click.option(
     "--verify",
@@ -145,7 +145,7 @@ def groups(
         backup = newest_backup(store, origin.cluster_id, as_of)
         if backup is None:
             raise InvalidRequest(
-                "the bucket has no backup of this cluster: tierstate backup", cluster=origin.cluster_id
+                "the bucket has no backup of this cluster: tierstate backup", cluster_id=origin.cluster_id
             )
         context.output.note(f"backup of cluster {backup.cluster_id}, {moment(backup.at)}")
         group_moves = list(moves(backup, origin.topic, origin.topic_id, maps, groups))

@@ -38,7 +38,7 @@ def moves(
     for group in sorted(groups or backup.groups):
         offsets = backup.groups.get(group, {}).get(topic)
         if offsets is None and groups:
-            raise InvalidRequest("the backup has no offset of this group on the topic", group=group, topic=topic)
+            raise InvalidRequest("the backup has no offset of this group on the topic", group_id=group, topic=topic)
         for partition, offset in sorted((offsets or {}).items()):
             progress = maps.get(partition)
             target = None if progress is None else translated(progress.ranges, offset)

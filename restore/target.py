@@ -103,7 +103,7 @@ def plan_target(
 ) -> TargetPlan:
     """Return the plan for the target topic. ``times``: of the oldest record, and now.
 
-    Raises InvalidRequest as `existing_topic`, or for ``settings`` of a topic that exists.
+    Raises the errors of `existing_topic`.
     """
     oldest, now = times
     try:
@@ -112,12 +112,11 @@ def plan_target(
         plan = new_topic(name, partitions, len(broker.control.cluster().brokers), backup, settings)
         assert plan.create is not None
         return replace(plan, notes=plan.notes + retention_note(plan.create.config, oldest, now))
-    if settings:
-        raise InvalidRequest("the target exists: its settings are not changed", topic=name, config=",".join(settings))
     code, config = broker.raw.on_any(lambda each: broker.raw.topic_configs(each, [name], _ASKED))[name]
     check(code, topic=name, needs="DESCRIBE_CONFIGS")
     plan = existing_topic(topic, partitions, config, oldest, now)
-    return replace(plan, notes=plan.notes + retention_note(config, oldest, now))
+    unused = (f"{name} exists, so these settings are not applied: {', '.join(settings)}",) if settings else ()
+    return replace(plan, notes=plan.notes + unused + retention_note(config, oldest, now))
 
 
 def opened_topic(broker: Broker, plan: TargetPlan, clock: Clock) -> TopicDescription:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,10 +150,10 @@ class SchemaRegistry:
         return [int(each) for each in self._list(f"{self._url}/subjects/{quote(subject, safe='')}/versions")]
 
     def _list(self, url: str) -> list[Any]:
-        try:
-            return list(json.loads(self._answer(url)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise AnsweredOtherwise("the schema registry does not answer as one", url=url) from error
+        with suppress(ValueError, RecursionError):
+            if isinstance(answer := json.loads(self._answer(url)), list):
+                return answer
+        raise AnsweredOtherwise("the schema registry does not answer as one", url=url)
 
     def _request(self, url: str, serialized: bool) -> RegisteredSchema:
         return _schema(self._answer(url + ("?format=serialized" if serialized else "")), url)
