@@ -18,12 +18,13 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.consumer import OffsetCommitRequest
 
-from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError
+from ..runtime.clock import Clock
+from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError, TimedOut
 from ..state.ids import BrokerId
 from ..state.offsets import Offset
 from .answers import Place
 from .error_codes import check, error_of
-from .fenced_producer import GROUP, coordinator
+from .fenced_producer import AGAIN_S, GROUP, PATIENCE_S, coordinator
 from .groups import COMMIT_OFFSETS, GroupPosition, committed_offsets, list_groups
 from .raw import TOPIC_RESOURCE, RawClient
 
@@ -111,8 +112,22 @@ def all_committed(raw: RawClient) -> tuple[dict[str, dict[Place, Offset]], list[
     return offsets, problems
 
 
-def commit(raw: RawClient, group: str, offsets: Mapping[Place, Offset]) -> None:
-    """Set the committed offsets of a group without members. Raises InvalidRequest if the group has members."""
+def commit(raw: RawClient, clock: Clock, group: str, offsets: Mapping[Place, Offset]) -> None:
+    """Set the committed offsets of a group without members. Raises InvalidRequest if the group has members.
+
+    A new cluster creates its topic of offsets at the first request, and has no coordinator meanwhile.
+    """
+    deadline = clock.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return _commit(raw, group, offsets)
+        except (BrokerUnavailable, TimedOut):
+            if clock.monotonic() > deadline:
+                raise
+        clock.sleep(AGAIN_S)
+
+
+def _commit(raw: RawClient, group: str, offsets: Mapping[Place, Offset]) -> None:
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     topics: dict[str, list[Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):

@@ -137,6 +137,7 @@ def groups(
     from ..app.opening.connection import open_store_of
     from ..restore.backup import newest_backup
     from ..restore.groups import moves, set_offsets
+    from ..runtime.clock import SystemClock
 
     settings = context.settings_with("store.url")
     with _target_broker(context, command_config) as broker, closing(open_store_of(settings)) as store:
@@ -150,7 +151,7 @@ def groups(
         context.output.note(f"backup of cluster {backup.cluster_id}, {moment(backup.at)}")
         group_moves = list(moves(backup, origin.topic, origin.topic_id, maps, groups))
         if execute:
-            set_offsets(broker.raw, topic.topic, group_moves)
+            set_offsets(broker.raw, SystemClock(), topic.topic, group_moves)
     _show_moves(context, topic.topic, backup, group_moves, execute)
 
 
@@ -334,7 +335,7 @@ def _verify(context: Context, source: Source, target: Target, report: Path) -> i
         "source": {"cluster_id": source.cluster_id, "topic": source.topic, "topic_id": str(source.topic_id)},
         "target": {"cluster_id": target.cluster_id, "topic": target.topic, "topic_id": str(target.topic_id)},
         "requested": {str(number): list(extent) for number, extent in source.ranges.items()},
-        "digest": "docs/formats.md#record-digest; source records count with their target's offset, as create time",
+        "digest": "docs/formats.md#the-record-digest; source records count with their target's offset, as create time",
         "ranges": rows,
     }
     with report.open("x", encoding="utf-8") as file:

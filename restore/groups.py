@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..broker.administration import commit
 from ..broker.raw import RawClient
+from ..runtime.clock import Clock
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset
 from .backup import Backup
@@ -48,10 +49,10 @@ def moves(
             yield GroupMove(group, partition, offset, target, max(0, offset - progress.source_end))
 
 
-def set_offsets(raw: RawClient, topic: str, group_moves: Iterable[GroupMove]) -> None:
+def set_offsets(raw: RawClient, clock: Clock, topic: str, group_moves: Iterable[GroupMove]) -> None:
     """Commit the new offsets, one request for each group. Raises InvalidRequest if a group has members."""
     by_group: dict[str, dict[tuple[str, int], Offset]] = {}
     for each in group_moves:
         by_group.setdefault(each.group, {})[topic, each.partition] = each.target
     for group, offsets in by_group.items():
-        commit(raw, group, offsets)
+        commit(raw, clock, group, offsets)

@@ -58,10 +58,10 @@ def test_topics_groups_and_access_lists_are_kept_without_secrets(house: House) -
     for each in admin.alter_user_scram_credentials([scram]).values():
         each.result(30)
     topic = house.create("orders", 3, cleanup_policy="compact")
-    commit(house, topic, 17)  # before the topic has an access list
+    commit(house, topic, 17)
     allowed = AclBinding(
         ResourceType.TOPIC,
-        topic,
+        f"{topic}-of-ann",
         ResourcePatternType.LITERAL,
         "User:ann",
         "*",
@@ -78,7 +78,7 @@ def test_topics_groups_and_access_lists_are_kept_without_secrets(house: House) -
     assert kept["config"]["cleanup.policy"] == "compact"
     assert "segment.ms" not in kept["config"], "a default is not a setting of the topic"
     assert document["groups"][f"{house.name}-group"] == {topic: {"0": 17}}
-    assert any(each["principal"] == "User:ann" and each["name"] == topic for each in document["acls"])
+    assert any(each["principal"] == "User:ann" and each["name"] == f"{topic}-of-ann" for each in document["acls"])
     text = json.dumps(document)
     assert SECRET.decode() not in text
     assert "salt" not in text
