@@ -121,13 +121,13 @@ def topic(
 @declare("restore groups orders --group billing --execute", name="groups", topic="T", execute=False, group=command)
 @_command_config
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated.")
-@click.option("--as-of", type=TIME, metavar="TIME", help="Take the newest backup of this time or before.")
+@click.option("--as-of", "until", type=TIME, metavar="TIME", help="Take the newest backup of this time or before.")
 def groups(
     context: Context,
     topic: TopicArgument,
     command_config: Path | None,
     groups: tuple[str, ...],
-    as_of: TimestampMs | None,
+    until: TimestampMs | None,
     execute: bool,
 ) -> None:
     """Set the offsets of groups on a restored topic: those of a backup, through the map of the restore.
@@ -143,7 +143,7 @@ def groups(
     with _target_broker(context, command_config) as broker, closing(open_store_of(settings)) as store:
         maps = _maps(broker, topic.topic, store)
         origin = next(iter(maps.values())).origin
-        backup = newest_backup(store, origin.cluster_id, as_of)
+        backup = newest_backup(store, origin.cluster_id, until)
         if backup is None:
             raise InvalidRequest(
                 "the bucket has no backup of this cluster: tierstate backup", cluster_id=origin.cluster_id
