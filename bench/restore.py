@@ -1,7 +1,7 @@
 """Restore one copied partition from the bucket into a new topic, and a bare producer that sends the same batches.
 
-The bare producer has the finished requests in memory, five in flight, with `acks=all`. A restore also reads the bucket
-and computes each CRC-32C. Batches with append times are unpacked and compressed again. One broker is source and target.
+The bare producer has the batches in memory, encodes all requests, and sends them with five in flight and `acks=all`. A
+restore also reads the bucket, computes each CRC-32C and fences. Batches with append times are compressed again.
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ def _compared(load: Load, bucket: BucketConnection, broker: Broker, runs: int, t
     def bare() -> Callable[[], None]:
         topic = _target(broker, f"bare-{next(numbers)}", bucket).topic
         (address,) = broker.raw.metadata().brokers.values()
-        frames = _frames(topic, requests)
-        return lambda: _send(address, frames)
+        return lambda: _send(address, _frames(topic, requests))
 
     spent: dict[Callable[..., Any], list[float]] = {ours: [], bare: []}
     for turn in range(runs + 1):
