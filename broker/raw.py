@@ -107,8 +107,7 @@ class RawClient:
         kind = MetadataRequest.MetadataRequestTopic
         by_id = [each for each in topics if isinstance(each, TopicId)]
         keys = [kind(topic_id=UUID(bytes=each.raw), name=None) for each in by_id] or [kind(name=n) for n in topics]
-        # version 10 has the id field, but brokers use it only from version 12 on: below, an id counts as a missing name
-        lowest = 12 if by_id else 10
+        lowest = 12 if by_id else 10  # brokers use the id field of versions 10 and 11 as a missing name
         request = MetadataRequest(topics=keys, allow_auto_topic_creation=False, min_version=lowest, max_version=12)
         answer = self._read(self._address(broker), request, min(METADATA_SECONDS, self.timeout))
         return tuple(topic_of(one) for one in answer.topics)
@@ -152,7 +151,7 @@ class RawClient:
             timeout_ms=int(self.timeout * 1000),
             min_version=8 if timestamp == EARLIEST_LOCAL else 4,
         )
-        answer = self._read(self._address(broker), request, self.timeout)
+        answer = self.ask(broker, request)
         answers = {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}
         if not answers.keys() >= epochs.keys():
             raise CorruptData("the broker's answer leaves a partition out", request="ListOffsets", broker=broker)
@@ -172,9 +171,7 @@ class RawClient:
         resources = [
             kind(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(names)) for topic in topics
         ]
-        request = DescribeConfigsRequest(
-            resources=resources, include_synonyms=False, include_documentation=False, min_version=1, max_version=4
-        )
+        request = DescribeConfigsRequest(resources=resources, min_version=1, max_version=4)
         configs: dict[str, RawConfig] = self._read(self._address(broker), request, self.timeout, self._configs)
         return configs
 
@@ -192,12 +189,11 @@ class RawClient:
         kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         current = _or_minus_one(leader_epoch)
         part = kind.OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
-        request = OffsetForLeaderEpochRequest(
-            replica_id=-1, topics=[kind(topic=topic, partitions=[part])], min_version=3, max_version=4
-        )
-        answer = self._read(self._address(broker), request, self.timeout).topics[0].partitions[0]
-        end_epoch = LeaderEpoch(answer.leader_epoch) if answer.leader_epoch >= 0 else None
-        return RawOffset(answer.error_code, Offset(answer.end_offset), TimestampMs(-1), end_epoch)
+        topics = [kind(topic=topic, partitions=[part])]
+        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, min_version=3, max_version=4)
+        answer = self.ask(broker, request).topics[0].partitions[0]
+        last = LeaderEpoch(answer.leader_epoch) if answer.leader_epoch >= 0 else None
+        return RawOffset(answer.error_code, Offset(answer.end_offset), TimestampMs(-1), last)
 
     def ask(self, broker: BrokerId, request: Any) -> Any:
         """Return this broker's answer to a request that only reads.
@@ -205,6 +201,10 @@ class RawClient:
         Raises BrokerUnavailable, TimedOut, CorruptData, and InvalidRequest if the broker is too old.
         """
         return self._read(self._address(broker), request, self.timeout)
+
+    def connection(self, broker: BrokerId) -> RawConnection:
+        """Return a new connection to this broker, which the caller closes. Raises the errors of `ask`."""
+        return self._connect(self._address(broker), self._clock.monotonic() + self.timeout)[0]
 
     def on_any(self, call: Callable[[BrokerId], R]) -> R:
         """Return ``call`` of the first broker that answers. Raises BrokerUnavailable or TimedOut if no broker does."""

@@ -80,6 +80,11 @@ class RawConnection:
 
     def ask(self, request: Any, deadline: float, memo: AnswerMemo[Any] | None = None) -> Any:
         """Return the answer. Raises BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (broker too old)."""
+        self.post(request, deadline)
+        return self.answer(request, deadline, memo)
+
+    def post(self, request: Any, deadline: float) -> None:
+        """Send a request. `answer` returns the answers to posted requests, in their order. Raises as `ask`."""
         self._count += 1
         try:
             if request.API_VERSION is None:
@@ -89,6 +94,9 @@ class RawConnection:
         except IncompatibleBrokerVersion as error:
             raise InvalidRequest("the broker does not know this request", request=type(request).__name__) from error
         self._frames.send(frame, deadline)
+
+    def answer(self, request: Any, deadline: float, memo: AnswerMemo[Any] | None = None) -> Any:
+        """Return the answer to ``request``, the first posted request without one. Raises as `ask`."""
         payload: Any = self._frames.receive(deadline, KafkaBytes)
         try:
             kind = request.header.get_response_class()
@@ -99,8 +107,10 @@ class RawConnection:
             )
         except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, struct.error, KafkaError) as error:
             raise CorruptData("the broker's answer cannot be read", request=type(request).__name__) from error
-        if correlation_id != self._count:
-            raise CorruptData("the broker answered another request", asked=self._count, answered=correlation_id)
+        if correlation_id != request.header.correlation_id:
+            raise CorruptData(
+                "the broker answered another request", asked=request.header.correlation_id, answered=correlation_id
+            )
         return answer
 
     def close(self) -> None:

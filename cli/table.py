@@ -37,6 +37,10 @@ ENTRIES = (
     CommandEntry("Read", "dump-log", "Decode Kafka's files, or a copied segment, without a broker.", "dump_log"),
     CommandEntry("Read", "export", "Write a range of both tiers as Parquet, exactly once.", "export"),
     CommandEntry("Read", "table", "Keep Iceberg tables of topics: every record once.", "table_command"),
+    CommandEntry(
+        "Read", "restore", "Bring a topic back into any Kafka cluster, exactly once, and its groups.", "restore"
+    ),
+    CommandEntry("Read", "backup", "Keep in the bucket what a restore needs beside records.", "backup"),
     CommandEntry("State", "facts", "Print the tier-state topic as it stands.", "facts"),
     CommandEntry("State", "replay", "Rebuild the view from the topic or its archive, as of now or earlier.", "replay"),
     CommandEntry("State", "diff", "Compare two views, fact by fact.", "diff"),

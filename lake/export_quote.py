@@ -1,8 +1,6 @@
 """The quote of an export: estimates of its reads, writes and cost, before anything runs.
 
-Requests: an object store needs one GET for each window of a segment's chunks, and two to open the segment. It needs one
-PUT for each part of a file. Prices are those of S3 Standard in us-east-1 as Amazon lists them. Other stores differ, and
-transfer out of a region costs more than all of these.
+Requests: reading takes those of `fetch/read_price.py`, and writing one PUT for each part of a file.
 """
 
 from __future__ import annotations
@@ -10,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..fetch.read_price import GET_PRICE, PUT_PRICE, ReadPrice
 from ..storage.object_store import DEFAULT_PART_BYTES
-from ..storage.segment.log_chunks import WINDOW_BYTES
 from .columns import Columns
 from .jobs import Job
 
-GET_PRICE, PUT_PRICE = 0.4e-6, 5e-6
-"""US dollars per request."""
 STORED_PRICE = 0.023 / 2**30
 """US dollars per byte and month."""
 LOG_BYTES_A_SECOND = 60 * 2**20
@@ -52,24 +48,14 @@ class Quote:
 def quote(jobs: Iterable[Job], columns: Columns, processes: int) -> Quote:
     """Return the quote of these tasks, if this number of processes does them."""
     rate = LOG_BYTES_A_SECOND // max([1, *(SLOWER.get(form.format, 1) for form in columns.forms.values())])
-    quote = Quote(assumed_processes=processes, assumed_log_bytes_a_second=rate)
-    remote, log, segments = 0.0, 0.0, set()
+    quote, reads = Quote(assumed_processes=processes, assumed_log_bytes_a_second=rate), ReadPrice()
     for job in jobs:
         quote.tasks += 1
-        for part in job.split.parts:
-            quote.offsets += len(part.offsets)
-            if part.segment is None:
-                quote.local_offsets += len(part.offsets)
-                continue
-            share = len(part.offsets) / len(part.segment.offsets)
-            segments.add(part.segment.segment_id)
-            stored = part.segment.log_object_bytes * share
-            remote += stored
-            log += part.segment.log_bytes * share
-            quote.gets += 2 + -(-int(stored) // WINDOW_BYTES)
-    quote.segments, quote.remote_bytes = len(segments), int(remote)
-    quote.puts = 2 * quote.tasks + -(-int(log) // DEFAULT_PART_BYTES) + 2
-    quote.seconds = round(log / rate / processes, 1)
+        reads.add(job.split.parts)
+    quote.offsets, quote.local_offsets, quote.gets = reads.offsets, reads.local_offsets, reads.gets
+    quote.segments, quote.remote_bytes = len(reads.segments), int(reads.remote_bytes)
+    quote.puts = 2 * quote.tasks + -(-int(reads.log_bytes) // DEFAULT_PART_BYTES) + 2
+    quote.seconds = round(reads.log_bytes / rate / processes, 1)
     quote.dollars = round(quote.gets * GET_PRICE + quote.puts * PUT_PRICE, 6)
-    quote.dollars_a_month = round(log * STORED_PRICE, 6)
+    quote.dollars_a_month = round(reads.log_bytes * STORED_PRICE, 6)
     return quote

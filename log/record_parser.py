@@ -223,6 +223,14 @@ def _varint(data: bytes | memoryview, at: int, end: int, fault: int = LENGTH) ->
     raise _Fault(fault)
 
 
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return the zigzag value at ``at``, and the position after it. Raises ValueError if it is cut off or too long."""
+    try:
+        return _varint(data, at, len(data))
+    except _Fault as fault:
+        raise ValueError(REASONS[fault.code]) from None
+
+
 def _sized(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     """Return the bytes that follow their length at ``at``, or None for null, and the position after them."""
     size, at = _varint(data, at, end)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,12 +141,29 @@ class SchemaRegistry:
         add(schema)
         return texts
 
+    def subjects(self) -> list[str]:
+        """Return the names of all subjects. Raises the errors of `schema`."""
+        return [str(each) for each in self._list(f"{self._url}/subjects")]
+
+    def versions(self, subject: str) -> list[int]:
+        """Return the numbers of a subject's versions. Raises the errors of `schema`."""
+        return [int(each) for each in self._list(f"{self._url}/subjects/{quote(subject, safe='')}/versions")]
+
+    def _list(self, url: str) -> list[Any]:
+        with suppress(ValueError, RecursionError):
+            if isinstance(answer := json.loads(self._answer(url)), list):
+                return answer
+        raise AnsweredOtherwise("the schema registry does not answer as one", url=url)
+
     def _request(self, url: str, serialized: bool) -> RegisteredSchema:
+        return _schema(self._answer(url + ("?format=serialized" if serialized else "")), url)
+
+    def _answer(self, url: str) -> bytes:
         until = self._clock.monotonic() + self._timeout
         try:
             answer = self._pool.request(
                 "GET",
-                url + ("?format=serialized" if serialized else ""),
+                url,
                 timeout=self._timeout,
                 redirect=False,
                 preload_content=False,
@@ -169,7 +187,7 @@ class SchemaRegistry:
         if answer.status != 200:
             kind = Unavailable if answer.status in _RETRIED else AnsweredOtherwise
             raise kind("the schema registry does not answer as one", url=url, status=answer.status)
-        return _schema(data, url)
+        return data
 
     def _whole(self, answer: urllib3.BaseHTTPResponse, until: float, url: str) -> bytes:
         body = bytearray()

@@ -16,10 +16,11 @@ from tierstate.cli.main import root
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
-ADDS = {"init", "pause", "resume", "keys new", "certify", "export", "table create"}
+ADDS = {"init", "pause", "resume", "keys new", "certify", "export", "table create", "backup"}
 DECIDES = {
     "delete-records", "disable", "sweep", "rescue", "undelete", "settle", "keep-prefix", "accept-gap", "release",
-    "leases", "recover", "keys rotate", "table compact", "table evolve", "table repair", "table drop",
+    "leases", "recover", "keys rotate", "table compact", "table evolve", "table repair", "table drop", "restore topic",
+    "restore groups",
 }  # fmt: skip
 LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",

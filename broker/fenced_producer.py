@@ -1,0 +1,244 @@
+"""Produces finished record batches into one partition, so that only the newest producer can append.
+
+    InitProducerId  →  AddPartitionsToTxn, EndTxn (abort)  →  the marker is in the log  →  Produce, Produce, …
+
+The transactional id gives all producers of a partition one producer id, with a higher epoch for each. The marker of an
+empty, aborted transaction carries the new epoch into the partition's log: from then on, the leader refuses each batch
+of an earlier epoch, also one that was still on its way. Readers at any isolation level never see a marker.
+
+The batches themselves belong to no transaction: an aborted one would leave records that read_uncommitted shows. They
+are idempotent. A batch that is sent again after a broken connection lands once, because the leader remembers the last
+five batches of a producer (Kafka's ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest
+
+from ..runtime.clock import Clock
+from ..state.errors import BrokerUnavailable, Fenced, InvalidRequest, TimedOut
+from ..state.ids import BrokerId
+from ..state.offsets import Offset
+from .error_codes import check
+from .local_reads import Leadership
+from .raw import RawClient
+from .raw_connection import RawConnection
+
+IN_FLIGHT = 5
+"""Batches without an answer. Of more, a leader would not recognise all that are sent again."""
+PATIENCE_S = 60.0
+"""Seconds without an answer after which sending is abandoned."""
+AGAIN_S = 0.1
+GROUP, TRANSACTION = 0, 1
+"""Kafka's numbers for kinds of coordinators."""
+_CONCURRENT_TRANSACTIONS, _DUPLICATE_SEQUENCE = 51, 46
+_FENCED = {47: "INVALID_PRODUCER_EPOCH", 90: "PRODUCER_FENCED"}
+_OUT_OF_ORDER = 45
+_NOT_ENOUGH_REPLICAS = (19, 20)
+_REFUSED = {
+    10: "a batch is larger than the topic's max.message.bytes",
+    18: "a batch is larger than the topic's segment.bytes",
+    32: "a timestamp is outside of the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+    87: "the topic does not take these records (a compacted topic needs keys)",
+}
+LARGEST_SEQUENCE = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """What a leader knows a producer by."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Records that are in the log of every in-sync replica, from the offset ``base`` on."""
+
+    base: Offset
+    count: int
+
+
+@dataclass(slots=True)
+class _Sent:
+    batch: bytes
+    count: int
+    request: Any
+
+
+Stamp = Callable[[int, int, int], bytes]
+"""Returns a batch with this producer id, epoch and sequence of its first record."""
+
+
+class FencedProducer:
+    """The producer of one partition. Not thread-safe. Call `fence` once, before anything else."""
+
+    def __init__(self, raw: RawClient, clock: Clock, topic: str, partition: int, transactional_id: str) -> None:
+        self._raw, self._clock = raw, clock
+        self._topic, self._partition, self._id = topic, partition, transactional_id
+        self._leadership = Leadership(raw, clock)
+        self._identity = ProducerIdentity(-1, -1)
+        self._sequence = 0
+        self._sent: deque[_Sent] = deque()
+        self._connection: RawConnection | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"topic": self._topic, "partition": self._partition}
+
+    def fence(self) -> ProducerIdentity:
+        """Refuse all earlier producers of this transactional id, once the marker of the returned identity is in the
+        log: the coordinator writes it a moment later. Raises AccessDenied, BrokerUnavailable, Fenced.
+        """
+        request = InitProducerIdRequest(
+            transactional_id=self._id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1, max_version=4
+        )
+        answer = self._on_coordinator(request)
+        self._identity = ProducerIdentity(int(answer.producer_id), int(answer.producer_epoch))
+        self._sequence = 0
+        kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        begin = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=self._identity.producer_id,
+            v3_and_below_producer_epoch=self._identity.epoch,
+            v3_and_below_topics=[kind(name=self._topic, partitions=[self._partition])],
+            max_version=3,
+        )
+        self._on_coordinator(begin, _code_of_partition)
+        end = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            committed=False,
+            max_version=4,  # from version 5 on, the epoch grows at the end of each transaction
+        )
+        self._on_coordinator(end)
+        return self._identity
+
+    def send(self, stamp: Stamp, count: int) -> list[Appended]:
+        """Send a batch of ``count`` records, and return what was appended meanwhile. Waits if five are in flight.
+
+        Raises Fenced if a newer producer was fenced in, InvalidRequest if the topic does not take the batch, and
+        BrokerUnavailable or TimedOut after `PATIENCE_S`.
+        """
+        identity = self._identity
+        batch = stamp(identity.producer_id, identity.epoch, self._sequence)
+        self._sequence = (self._sequence + count) % (LARGEST_SEQUENCE + 1)
+        appended = [self._answered()] if len(self._sent) >= IN_FLIGHT else []
+        self._sent.append(_Sent(batch, count, None))
+        self._patiently(self._post_all)
+        return appended
+
+    def drain(self) -> list[Appended]:
+        """Wait for all answers. Raises as `send`."""
+        return [self._answered() for _ in range(len(self._sent))]
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _answered(self) -> Appended:
+        base = self._patiently(self._answer)
+        return Appended(base, self._sent.popleft().count)
+
+    def _answer(self) -> Offset:
+        self._post_all()
+        assert self._connection is not None
+        answer = self._connection.answer(self._sent[0].request, self._deadline())
+        part = answer.responses[0].partition_responses[0]
+        if part.error_code in _NOT_ENOUGH_REPLICAS:
+            raise BrokerUnavailable("too few replicas are in sync", **self.facts)
+        if part.error_code == _OUT_OF_ORDER:
+            raise BrokerUnavailable("the leader lacks batches before this one", **self.facts)
+        if part.error_code == _DUPLICATE_SEQUENCE:
+            raise InvalidRequest("the leader has this batch, but not its offset: run it again", **self.facts)
+        self._check(part.error_code)
+        return Offset(part.base_offset)
+
+    def _post_all(self) -> None:
+        """Send every batch that this connection has not sent, in order."""
+        if self._connection is None:
+            self._connection = self._leadership.on_leader(
+                self._topic, self._partition, self._raw.connection, self._raw.timeout
+            )
+        for each in self._sent:
+            if each.request is None:
+                each.request = self._request(each.batch)
+                self._connection.post(each.request, self._deadline())
+
+    def _request(self, batch: bytes) -> Any:
+        kind = ProduceRequest.TopicProduceData
+        data = kind.PartitionProduceData(index=self._partition, records=batch)
+        return ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=int(self._raw.timeout * 1000),
+            topic_data=[kind(name=self._topic, partition_data=[data])],
+            min_version=7,
+            max_version=9,
+        )
+
+    def _patiently(self, call: Callable[[], Any]) -> Any:
+        """Return ``call()``. After a broken connection or a moved leader, all batches in flight are sent again."""
+        deadline = self._clock.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call()
+            except (BrokerUnavailable, TimedOut):
+                self.close()
+                for each in self._sent:
+                    each.request = None
+                if self._clock.monotonic() > deadline:
+                    raise
+            self._leadership = Leadership(self._raw, self._clock)
+            self._clock.sleep(AGAIN_S)
+
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + 2 * self._raw.timeout
+
+    def _check(self, code: int) -> None:
+        if code in _FENCED:
+            raise Fenced("another restore into this partition has begun: this one ends", **self.facts)
+        if code in _REFUSED:
+            raise InvalidRequest(_REFUSED[code], **self.facts)
+        check(code, **self.facts)
+
+    def _on_coordinator(
+        self, request: Any, code_of: Callable[[Any], int] = lambda answer: int(answer.error_code)
+    ) -> Any:
+        """Return the coordinator's answer, once no other transaction of this id is being ended."""
+        deadline = self._clock.monotonic() + PATIENCE_S
+        while True:
+            try:
+                answer = self._raw.ask(coordinator(self._raw, TRANSACTION, self._id), request)
+                code = code_of(answer)
+                if code != _CONCURRENT_TRANSACTIONS:
+                    self._check(code)
+                    return answer
+            except (BrokerUnavailable, TimedOut):
+                if self._clock.monotonic() > deadline:
+                    raise
+            if self._clock.monotonic() > deadline:
+                raise TimedOut("an earlier transaction of this id does not end", transactional_id=self._id)
+            self._clock.sleep(AGAIN_S)
+
+
+def _code_of_partition(answer: Any) -> int:
+    return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+
+def coordinator(raw: RawClient, kind: int, key: str) -> BrokerId:
+    """Return the broker that coordinates a group or a transactional id. Raises AccessDenied, BrokerUnavailable."""
+    request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key], min_version=1, max_version=4)
+    answer = raw.on_any(lambda broker: raw.ask(broker, request))
+    place = answer.coordinators[0] if answer.API_VERSION >= 4 else answer
+    check(place.error_code, coordinator_of=key)
+    return BrokerId(place.node_id)
