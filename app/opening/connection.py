@@ -259,6 +259,11 @@ class ConnectionParts(Opened):
         self.settings, self.clock, self.progress = settings, self._parts.clock, progress
 
     @property
+    def parts(self) -> Connection:
+        """Return the connection that opens the parts. It has no view."""
+        return self._parts
+
+    @property
     def store(self) -> ObjectStore:
         return self._parts.store
 
