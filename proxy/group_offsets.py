@@ -58,7 +58,7 @@ class GroupOffsets:
             with self._lock, self._database:
                 self._database.executemany("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
-            raise DiskFull("the groups' offsets cannot be written", group=group[1], reason=error) from error
+            raise DiskFull("the groups' offsets cannot be written", group_id=group[1], reason=error) from error
 
     def of(self, group: GroupId) -> dict[tuple[str, int], Committed]:
         """Return the offsets of a group by topic id and partition."""

@@ -47,11 +47,11 @@ def open_proxy(
 
 
 def _open_bucket(reader: LogReader, settings: Settings, warn: Warn, opened: ExitStack) -> Bucket:
-    proxy = settings.proxy
-    if proxy.principals is None and not proxy.listen.of_this_machine:
-        problem = f"others can reach {proxy.listen}, and nobody is asked who they are: set proxy.principals"
+    users, listen = settings.proxy.principals, settings.proxy.listen
+    if users is None and not listen.of_this_machine:
+        problem = f"others can reach {listen}, and nobody is asked who they are: set proxy.principals"
         raise InvalidSettings([f"proxy.listen: {problem}"])
-    rights = None if proxy.principals is None else Principals(proxy.principals)
+    rights = None if users is None else Principals(users)
     offsets = opened.enter_context(closing(GroupOffsets(settings.state_dir / "proxy" / OFFSETS)))
     return Bucket(reader, reader.cluster_id, offsets, rights, warn)
 
