@@ -68,10 +68,12 @@ class Brokers:
     bucket: Bucket | None = None
 
 
-def most_clients(connections: int) -> tuple[int, str]:
-    """Return the most clients at a time, and the name of the limit. Each client also needs a connection to a broker."""
+def most_clients(connections: int, files_each: int = 2) -> tuple[int, str]:
+    """Return the most clients at a time, and the name of the limit. Each client also needs a connection to a broker, or
+    both ends of one to a `Replica`: ``files_each``.
+    """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = max(1, (files - RESERVED_FILES) // 2)
+    most = max(1, (files - RESERVED_FILES) // files_each)
     if files == resource.RLIM_INFINITY or connections <= most:
         return connections, "proxy.connections"
     return most, f"{files} open files: raise `ulimit -n`, or LimitNOFILE of the unit"
@@ -107,7 +109,7 @@ class ProxyServer:
         self._over: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = count()
-        self._most, self._most_by = most_clients(settings.connections)
+        self._most, self._most_by = most_clients(settings.connections, 2 if brokers.bucket is None else 3)
         self._said_full = float("-inf")
 
     def process(self) -> Service:

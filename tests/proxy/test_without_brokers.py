@@ -131,7 +131,6 @@ def proxy(lost: Lost, tmp_path: Path) -> Iterator[Served]:
         yield made
 
 
-@pytest.mark.essential
 def test_librdkafka_reads_what_it_read_at_the_broker(lost: Lost, proxy: Served) -> None:
     """Every codec, aborted transactions, headers, nulls."""
     rows = ANYWHERE["librdkafka"](proxy.bootstrap, LEVEL, [Read(lost.read_by("librdkafka"), EARLIEST)])[0]
