@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .context import Context
-from .flags import declare
+from .flags import declare, view_source
 from .serving import keep_files_private, serve, service_logs
 
 
@@ -20,11 +20,13 @@ Examples:
 @click.option(
     "--listen", metavar="HOST:PORT", help="Instead of [proxy] listen: the first port, one more a broker; 0: free ones."
 )
+@view_source()
 def command(context: Context, listen: str | None) -> None:
     """Let any Kafka client read both tiers, unchanged: it names this address in bootstrap.servers.
 
     Everything passes to the brokers as the client's own principal. Where a broker has an offset no more, the records
-    come from the object store. Ends on SIGTERM.
+    come from the object store. With --source bucket there is no broker: clients read what the bucket has. Ends on
+    SIGTERM.
     """
     from ..app.operating.services import open_serving_parts
     from ..proxy.open import feed_proxy_metrics, open_proxy
@@ -34,7 +36,8 @@ def command(context: Context, listen: str | None) -> None:
     keep_files_private(context)
     if listen is not None:
         context.overrides += (f"proxy.listen={listen}",)
-    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
+    needed = ("store.url",) if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
+    settings = context.settings_with(*needed)
     logger = service_logs(context)
     with (
         open_serving_parts(settings, logger, "proxy") as parts,

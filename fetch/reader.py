@@ -65,6 +65,11 @@ class LogReader:
         topic_ids = {partition.topic_id for partition in self._view.partitions()}
         return [topic.name for topic in self._control.topics() if topic.topic_id in topic_ids]
 
+    @property
+    def cluster_id(self) -> str:
+        """Return the id of the cluster that wrote the log. Raises BrokerUnavailable."""
+        return self._control.cluster().cluster_id
+
     def topic_names(self) -> dict[TopicId, str]:
         """Return the names of the broker's topics by their ids. Raises BrokerUnavailable."""
         return {topic.topic_id: topic.name for topic in self._control.topics()}

@@ -1,8 +1,8 @@
 """Reads a view from the bucket alone, without a broker: from the newest checkpoint and the archive after it. A view of
 an earlier moment is read from the archive up to this moment.
 
-The view never changes. It cannot know whether the current leaders have the same log, so its age is part of every answer
-(decision 0047). A rule marked * prevents a loss that a model or a review found.
+The view changes only by `advance`. It cannot know whether the current leaders have the same log, so its age is part of
+every answer (decision 0047). A rule marked * prevents a loss that a model or a review found.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..state.ids import TopicIdPartition
 from ..state.keys import tier_partition_of
 from ..state.offsets import Position
 from ..state.partition_view import PartitionView
-from ..state.view import Entry, MemoryView, SecondValue
+from ..state.view import Anchor, Entry, MemoryView, SecondValue
 from ..storage.object_store import ObjectReader
 from .archive_chain import newest_base, read_header, read_piece
 from .archive_piece import WINDOW
 from .archives import has_parted, newest_history
 from .checkpoint import Refused
-from .live_set_object import BASE, CHECKPOINT, LiveSetHeader, fetch_table, scratch_folder, take_table
+from .live_set_object import BASE, CHECKPOINT, fetch_table, scratch_folder, take_table
 from .live_set_object import read_header as read_live_set_header
 from .object_names import ROOT, PositionName, TierPlace, kept_topics, place_of_key
 from .time_travel import END, Replayed, Target, replay_archive
@@ -35,15 +35,47 @@ AT_ONCE = 16
 
 
 class BucketView:
-    """A `TierView` that never changes. Thread-safe. ``replays``: the result of each tier-state partition's replay."""
+    """A `TierView` of the past. Thread-safe. ``replays``: the result of each tier-state partition's replay."""
 
     def __init__(self, identity: ViewIdentity, store: MemoryView, replays: Iterable[Replayed]) -> None:
         self.identity = identity
         self.replays = {each.tier_partition: each for each in replays}
         self._store = store
+        self._agreed = set[int]()
+        """Tier-state partitions of which the archive has the last record of the checkpoint."""
 
     def close(self) -> None:
         self._store.close()
+
+    def advance(self, objects: ObjectReader, identity: ViewIdentity, refused: Refused) -> None:
+        """Apply what was archived since the last call. Call it on a view of the newest moment, from one thread.
+
+        The view is read again if its history ended, or if the archive no longer continues where the view ends. After an
+        error the view is as it was, or further. Raises as `open_bucket_view`.
+        """
+        if identity == self.identity and all([self._continues(objects, number) for number in list(self.replays)]):
+            return
+        again = open_bucket_view(objects, identity, NEWEST, refused)
+        self.identity, self._store, self.replays = identity, again._store, again.replays
+        self._agreed.clear()
+
+    def _continues(self, objects: ObjectReader, number: int) -> bool:
+        """Apply what was archived of one tier-state partition. Return False if the archive does not continue there."""
+        shelf, anchor = Shelf(objects, self.identity, number), self._store.anchor(number)
+        try:
+            if anchor is not None and number not in self._agreed and _check_same(objects, shelf.place, anchor):
+                self._agreed.add(number)
+            more = replay_archive(shelf, self._store)
+        except (CorruptData, InvalidRequest):  # perhaps a cut deleted the pieces that would be next
+            return False
+        before = self.replays[number]
+        self.replays[number] = replace(
+            more,
+            records=before.records + more.records,
+            holes=before.holes + more.holes,
+            newest_timestamp=max(before.newest_timestamp, more.newest_timestamp),
+        )
+        return True
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
         number = self._require_read(partition)
@@ -83,7 +115,7 @@ class BucketView:
         """Do nothing: only writers of facts forget second values."""
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
-        """Return at once: no further record will be applied."""
+        """Return at once: only `advance` applies records."""
 
     def require_fresh(self, tier_partition: int, max_age: float) -> None:
         """Return at once: the caller that opened the view knows its age."""
@@ -227,17 +259,14 @@ def _lost_archive(shelf: Shelf[ObjectReader]) -> bool:
     return has_facts and next(place.pieces(objects), None) is None
 
 
-def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) -> None:
-    """Raise InvalidRequest if the archive has another record at the position of the checkpoint's last record.
+def _check_same(objects: ObjectReader, place: TierPlace, anchor: Anchor) -> bool:
+    """Return whether the archive has the last record of a checkpoint. Raises InvalidRequest if it has another there.
 
     The archive continues with the topic's current records. A checkpoint may have records that the topic lost since*.
     """
-    anchor = header.anchor
-    if anchor is None:
-        return
     for name in place.pieces(objects, since=anchor.position // WINDOW * WINDOW):
         if name.first > anchor.position:
-            return
+            return False
         if anchor.position > name.last:
             continue
         try:
@@ -250,6 +279,8 @@ def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) 
                 position=anchor.position,
                 archive=name.key,
             )
+        return True
+    return False
 
 
 def _take_checkpoint(shelf: Shelf[ObjectReader], store: MemoryView, below: Position | None, refused: Refused) -> None:
@@ -263,7 +294,8 @@ def _take_checkpoint(shelf: Shelf[ObjectReader], store: MemoryView, below: Posit
         with scratch_folder(store) as folder:
             try:
                 header, start = read_live_set_header(objects, name, CHECKPOINT, place, shelf.identity)
-                _check_same(objects, place, header)
+                if header.anchor is not None:
+                    _check_same(objects, place, header.anchor)
                 table = fetch_table(objects, name.key, header, start, folder)
             except (CorruptData, InvalidRequest, ObjectNotFound) as error:
                 refused(name.key, error)

@@ -45,11 +45,11 @@ class Listeners:
         self.nodes: dict[int, tuple[str, int]] = {}
         """The brokers' own addresses by node id, from the latest answers."""
 
-    async def open(self) -> None:
-        """Start the bootstrap listener on its socket."""
+    async def open(self, only: int | None = ANY) -> None:
+        """Start the bootstrap listener on its socket. ``only``: the node that it is, too, if there is one alone."""
         loop = asyncio.get_running_loop()
         server = loop.create_server(self._accepts(ANY), sock=self._first, ssl=self._tls, backlog=BACKLOG)
-        self._servers[ANY] = await server
+        self._servers[only] = self._servers[ANY] = await server
 
     async def ensure(self, nodes: Mapping[int, Address]) -> dict[int, Address]:
         """Return the advertised address of every node, and open missing listeners. Raises Unavailable if this fails."""

@@ -12,8 +12,15 @@ from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics
 from ..runtime.settings import Settings
+from ..state.errors import InvalidSettings
+from .group_offsets import GroupOffsets
+from .principals import Principals
 from .read_log import ReadLog
+from .replica_answers import Bucket
 from .server import BrokerAddress, Brokers, ProxyServer, Warn
+
+OFFSETS = "groups.sqlite"
+"""The file of the groups' offsets, in the proxy's folder of ``state_dir``."""
 
 
 @contextmanager
@@ -22,17 +29,31 @@ def open_proxy(
 ) -> Iterator[ProxyServer]:
     """Open a proxy, and close it after the `with` block. ``nodes``: the current brokers' addresses, by node id.
 
-    Raises InvalidSettings for an address in use, unusable TLS files or an access log that cannot be written."""
-    kafka = in_their_name(settings.kafka)
-    brokers = Brokers(bootstrap_addresses(kafka), nodes, tls_context(kafka))
+    Raises InvalidSettings for an address in use, unusable TLS files, an access log that cannot be written, or a proxy
+    of a bucket that asks no other machine for a login."""
     path = settings.proxy.access_log
     with ExitStack() as opened:
+        if settings.view.source == "bucket":
+            brokers = Brokers(bucket=_open_bucket(reader, settings, warn, opened))
+        else:
+            kafka = in_their_name(settings.kafka)
+            brokers = Brokers(bootstrap_addresses(kafka), nodes, tls_context(kafka))
         lines = None if path is None else opened.enter_context(closing(AppendedLines(path, "proxy.access_log", warn)))
         log = ReadLog(None if lines is None else lines.write, clock)
         whole_log = settings.view.source == "kip405"
         made = ProxyServer(reader, brokers, settings.proxy, clock, log, warn, whole_log=whole_log)
         server = opened.enter_context(closing(made))
         yield server
+
+
+def _open_bucket(reader: LogReader, settings: Settings, warn: Warn, opened: ExitStack) -> Bucket:
+    users, listen = settings.proxy.principals, settings.proxy.listen
+    if users is None and not listen.of_this_machine:
+        problem = f"others can reach {listen}, and nobody is asked who they are: set proxy.principals"
+        raise InvalidSettings([f"proxy.listen: {problem}"])
+    rights = None if users is None else Principals(users)
+    offsets = opened.enter_context(closing(GroupOffsets(settings.state_dir / "proxy" / OFFSETS)))
+    return Bucket(reader, reader.cluster_id, offsets, rights, warn)
 
 
 def feed_proxy_metrics(metrics: Metrics, server: ProxyServer) -> None:

@@ -11,7 +11,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import uvloop
@@ -32,12 +32,14 @@ from .deletions import Deletions
 from .fetch_request import Place
 from .fetches import ProxyParts
 from .known_bounds import KnownBounds
-from .listeners import BACKLOG, Listeners, tls_of
+from .listeners import ANY, BACKLOG, Listeners, tls_of
 from .older_offsets import OlderOffsets
 from .peer import Peer
 from .read_log import ReadLog
 from .relay import Relay
 from .remote_reads import RemoteReads
+from .replica import Replica
+from .replica_answers import NODE, Bucket
 from .topic_names import TopicNames
 
 CONNECT_S = 10.0
@@ -57,17 +59,21 @@ class Brokers:
     """The brokers' addresses, for bootstrap and by node id, and the TLS context for connections to them.
 
     The proxy presents no client certificate: all clients would get its identity (`client_config.in_their_name`).
+    ``bucket``: there are no brokers, and a `Replica` of it answers in their place.
     """
 
-    bootstrap: Sequence[BrokerAddress]
-    nodes: Mapping[int, BrokerAddress]
-    tls: ssl.SSLContext | None
+    bootstrap: Sequence[BrokerAddress] = ()
+    nodes: Mapping[int, BrokerAddress] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
+    bucket: Bucket | None = None
 
 
-def most_clients(connections: int) -> tuple[int, str]:
-    """Return the most clients at a time, and the name of the limit. Each client also needs a connection to a broker."""
+def most_clients(connections: int, files_each: int = 2) -> tuple[int, str]:
+    """Return the most clients at a time, and the name of the limit. Each client also needs a connection to a broker, or
+    both ends of one to a `Replica`: ``files_each``.
+    """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = max(1, (files - RESERVED_FILES) // 2)
+    most = max(1, (files - RESERVED_FILES) // files_each)
     if files == resource.RLIM_INFINITY or connections <= most:
         return connections, "proxy.connections"
     return most, f"{files} open files: raise `ulimit -n`, or LimitNOFILE of the unit"
@@ -98,11 +104,12 @@ class ProxyServer:
         self.counts, self.budget = Counts(), Budget(settings.memory, self._takes_nothing)
         self._remote = Pool("proxy-remote", settings.remote_reads)
         self._metadata = Pool("proxy-metadata", METADATA_CALLS)
+        self._replica = None if brokers.bucket is None else Replica(brokers.bucket, self._metadata, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = count()
-        self._most, self._most_by = most_clients(settings.connections)
+        self._most, self._most_by = most_clients(settings.connections, 2 if brokers.bucket is None else 3)
         self._said_full = float("-inf")
 
     def process(self) -> Service:
@@ -140,11 +147,11 @@ class ProxyServer:
             listeners=listeners,
             counts=self.counts,
             read_log=self._read_log,
-            read_only=self._settings.read_only,
+            read_only=self._settings.read_only or self._replica is not None,
             remote_wait_s=self._settings.remote_wait,
             whole_log=self._whole_log,
         )
-        await listeners.open()
+        await listeners.open(ANY if self._replica is None else NODE)
         # open all now: several proxies may share one address, and each needs every port that the others advertise
         await listeners.ensure(self._brokers.nodes)
         try:
@@ -203,6 +210,8 @@ class ProxyServer:
 
     async def _connected(self, node: int | None) -> Peer:
         """Connect to the broker with this id, or to any broker. Raises OSError, TimeoutError, BrokerUnavailable."""
+        if self._replica is not None:
+            return await self._replica.connected()
         nodes = self._parts.listeners.nodes
         if node is not None:
             addresses = [nodes[node]] if node in nodes else []

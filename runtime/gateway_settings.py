@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Literal
 
@@ -150,10 +149,7 @@ class Gateway(Section):
     @property
     def of_this_machine(self) -> bool:
         """True if the gateway listens on loopback only, so that no other machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.listen.host).is_loopback
-        except ValueError:
-            return self.listen.host == "localhost"
+        return self.listen.of_this_machine
 
 
 class Registry(Section):

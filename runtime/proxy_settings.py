@@ -45,6 +45,17 @@ class Proxy(Section):
         description="The longest wait for remote records if brokers have other offsets of the request.",
     )
     read_only: bool = Field(default=False, description="Refuse whatever writes or changes the cluster.")
+    follow: Duration = Field(
+        default=30.0,
+        ge=1.0,
+        le=300.0,
+        description="With `--source bucket`: how often the archive is listed for new records.",
+    )
+    principals: Path | None = Field(
+        default=None,
+        description="With `--source bucket`: file of users, their passwords and the topics that they may read. Unset: "
+        "every client of this machine may read every topic, and other machines cannot connect.",
+    )
     access_log: Path | None = Field(default=None, description="File of who read what, in lines of JSON; unset: none.")
     tls: ProxyTls = ProxyTls()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,14 @@ class Address:
     def everywhere(self) -> bool:
         """True for a wildcard address: a server can listen on it, but no client can connect to it."""
         return self.host in ("0.0.0.0", "::")
+
+    @property
+    def of_this_machine(self) -> bool:
+        """True for a loopback address: no other machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -42,6 +42,10 @@ class BucketTopics:
     """
 
     def __init__(self, view: BucketView) -> None:
+        self.refresh(view)
+
+    def refresh(self, view: BucketView) -> None:
+        """Read the topics from the view again."""
         self._cluster_id, self._newest_at = view.identity.cluster_id, newest_of(view.replays.values())
         numbers: dict[TopicId, list[int]] = {}
         names: dict[TopicId, tuple[bool, int, str]] = {}
@@ -157,13 +161,19 @@ class BucketConnection(ConnectionParts):
         settings, parts = self.settings.view, self._parts
         moment = parse_moment(settings.as_of, self.clock.now_ms())
         identity, parted = find_identity(parts.store, settings.topic_id, settings.history)
-
-        def refused(key: str, error: TierstateError) -> None:
-            parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
-
         with parts.progress("reading the view from the bucket", identity.partitions) as advance:
-            view = open_bucket_view(parts.store, identity, moment, refused, advance)
+            view = open_bucket_view(parts.store, identity, moment, self._refused, advance)
         return self._keep(view), parted
+
+    def _refused(self, key: str, error: TierstateError) -> None:
+        self._parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
+
+    def advance(self) -> None:
+        """Add to the view what was archived since. Raises the store's errors, CorruptData, HistoryBroken."""
+        view = self._whole[0]
+        identity, _ = find_identity(self.store, view.identity.topic_id, self.settings.view.history)
+        view.advance(self.store, identity, self._refused)
+        self.control.refresh(view)
 
     @cached_property
     def control(self) -> BucketTopics:

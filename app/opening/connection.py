@@ -252,6 +252,11 @@ class ConnectionParts(Opened):
         self.settings, self.clock, self.progress = parts.settings, parts.clock, parts.progress
 
     @property
+    def parts(self) -> Connection:
+        """Return the connection that opens the parts. It has no view."""
+        return self._parts
+
+    @property
     def store(self) -> ObjectStore:
         return self._parts.store
 

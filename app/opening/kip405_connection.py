@@ -12,7 +12,7 @@ from ...runtime.settings import require
 from ...state.ids import TopicIdPartition
 from ...state.routing import LocalBounds
 from ...state.view import TierView
-from .connection import BROKER, Connection, ConnectionParts
+from .connection import BROKER, ConnectionParts
 
 if TYPE_CHECKING:
     from ...broker.control import BrokerControl
@@ -26,11 +26,6 @@ FOLDER = "kip405"
 class Kip405Connection(ConnectionParts):
     """A cluster and what Kafka tiered of it. Each property opens its part at the first use. Use it as a context
     manager."""
-
-    @property
-    def parts(self) -> Connection:
-        """Return the connection to the cluster and the bucket, without a view."""
-        return self._parts
 
     @property
     def control(self) -> BrokerControl:

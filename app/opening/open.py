@@ -39,13 +39,19 @@ def open_connection(
         from .bucket_connection import BucketConnection, log_age  # slow imports, needed only here
 
         return BucketConnection(connection, tell or log_age)
-    if view.as_of or view.topic_id or view.history is not None:
-        raise InvalidRequest(
-            "view.as_of, view.topic_id and view.history choose among what a bucket keeps: --source bucket is needed"
-            " with them (view.source)"
-        )
+    refuse_past(settings)
     if view.source == KIP405:
         from .kip405_connection import Kip405Connection
 
         return Kip405Connection(connection)
     return connection
+
+
+def refuse_past(settings: Settings) -> None:
+    """Raise InvalidRequest if the settings choose among what a bucket keeps, and the source is not the bucket."""
+    view = settings.view
+    if view.source != BUCKET and (view.as_of or view.topic_id or view.history is not None):
+        raise InvalidRequest(
+            "view.as_of, view.topic_id and view.history choose among what a bucket keeps: --source bucket is needed"
+            " with them (view.source)"
+        )

@@ -16,6 +16,7 @@ from ...follower.following import Following
 from ...follower.open import open_view
 from ...follower.view_watch import ViewWatch
 from ...kip405.view import MetadataWatch
+from ...runtime.answer_watch import AnswerWatch
 from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, fan_out
 from ...runtime.logs import log_events
@@ -23,7 +24,7 @@ from ...runtime.management import Health, ManagementServer
 from ...runtime.metrics import Metrics
 from ...runtime.service import Service
 from ...runtime.settings import Process, Settings
-from ...runtime.watchdog import Supervisor, Watchdog, loop
+from ...runtime.watchdog import Supervisor, Watchdog, go_round, loop
 from ...state.view import READY_AGE_S
 from ...storage.wrapped_stores import living
 from ..looking.watching import (
@@ -35,10 +36,15 @@ from ..looking.watching import (
     why_hanging,
     why_unhealthy,
 )
-from ..opening.connection import KIP405, Connection
+from ..opening.bucket_connection import BucketConnection
+from ..opening.connection import BUCKET, KIP405, Connection
 from ..opening.kip405_connection import Kip405Connection
+from ..opening.open import refuse_past
 from .plans import Plans, plans_of
 from .upkeep import identity_or_first, seed_of
+
+LONGEST_LOOK_S = 60.0
+"""Seconds after which a look at the bucket counts as unanswered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +77,13 @@ def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: P
         watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
         stack.enter_context(watchdog)
         with loop("start"):
+            refuse_past(settings)
             make_room(settings.cache, settings.state_dir, listener)
-            of_kafka = settings.view.source == KIP405
-            served = (_kafkas_view if of_kafka else _view)(settings, clock, metrics, name, listener, stack)
-            connection, brokers = served.connection, BrokerWatch(served.connection.broker, clock)
+            of_bucket = settings.view.source == BUCKET and name == "proxy"
+            open_served = _bucket if of_bucket else _kafkas_view if settings.view.source == KIP405 else _view
+            served = open_served(settings, clock, metrics, name, listener, stack)
+            connection = served.connection
+            brokers = None if of_bucket else BrokerWatch(connection.broker, clock)
             feed_loop_gauges(metrics, watchdog)
             services: list[Service] = []
             more: list[Callable[[], Sequence[str]]] = []
@@ -84,7 +93,7 @@ def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: P
                 not_ready=lambda: (
                     why_hanging(watchdog)
                     + connection.kafka.logins.troubles()
-                    + ([f"the brokers are away: {away}"] if (away := brokers.trouble) else [])
+                    + ([f"the brokers are away: {away}"] if brokers and (away := brokers.trouble) else [])
                     + served.behind()
                     + [reason for why in more for reason in why()]
                 ),
@@ -93,10 +102,13 @@ def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: P
             )
             management = ManagementServer(settings.management.of(name), health, hosts=settings.management.hosts)
             stack.callback(management.close)
-            services += [management.service(), Service("broker watch", brokers.run), *served.services]
+            services += [management.service(), *served.services]
+            brokers_at = {}
+            if brokers is not None:
+                services.append(Service("broker watch", brokers.run))
+                brokers_at = {int(node): at for node, at in connection.control.cluster().addresses.items()}
             reader = served.reader
             add_cache_gauges(metrics, reader.remote)
-            brokers_at = {int(node): at for node, at in connection.control.cluster().addresses.items()}
         yield ServingParts(
             reader,
             served.plans,
@@ -112,7 +124,7 @@ def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: P
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """What a process serves by: of agents' facts, or of Kafka's own metadata."""
+    """What a process serves by: of agents' facts, of Kafka's own metadata, or of the bucket."""
 
     connection: Connection
     reader: LogReader
@@ -166,4 +178,28 @@ def _kafkas_view(
         [Service("view watch", watch.run)],
         why_unhealthy,
         lambda: watch.behind(READY_AGE_S),
+    )
+
+
+def _bucket(
+    settings: Settings, clock: Clock, metrics: Metrics, name: str, listener: Listener, stack: ExitStack
+) -> _Served:
+    connection = stack.enter_context(BucketConnection(Connection(settings, clock, listener=listener)))
+    view = connection.view()
+    watch = AnswerWatch(
+        connection.advance,
+        "the bucket does not answer.",
+        clock,
+        every_s=settings.proxy.follow,
+        again_s=settings.proxy.follow,
+        timeout_s=LONGEST_LOOK_S,
+    )
+    follows = Service("store watch", lambda stop: go_round("store watch", stop, watch.look, watch.pause_s))
+    return _Served(
+        connection.parts,
+        connection.reader(view),
+        None,
+        [] if settings.view.as_of else [follows],
+        why_unhealthy,
+        lambda: [f"the view does not get on: {watch.trouble}"] if watch.trouble else [],
     )

@@ -113,3 +113,53 @@ def test_a_checkpoint_of_records_that_the_topic_lost_is_passed_over() -> None:
     assert now == then
     assert len(passed) == 1
     assert passed[0].startswith(f"{key}: the checkpoint has records that the topic lost")
+
+
+def test_a_view_advances_to_what_was_archived_since() -> None:
+    world = Archived()
+    world.append(30)
+    checkpointed(world)
+    view = opened(world)
+    for _ in range(2):
+        world.append(20)  # tombstones among them
+        run(world.archive())
+        view.advance(world.store, world.identity, refused)
+        now, then = digest(world, view)
+        assert now == then
+    assert (view.replays[0].position, view.replays[0].newest_timestamp) == (70, world.said()[-1][1])
+
+
+@pytest.mark.extended
+def test_a_view_that_a_cut_has_passed_is_read_again() -> None:
+    world = Archived()
+    world.append(50)
+    run(world.archive())
+    view = opened(world)
+    world.append(WINDOW)
+    run(world.archive())
+    world.clock.advance(DAY_MS / 1000)
+    run(cut_archive(world.shelf, world.clock.now_ms(), lambda: MemoryView(decode_fact, 1)))
+    view.advance(world.store, world.identity, refused)
+    now, then = digest(world, view)
+    assert now == then
+
+
+def test_a_view_from_a_checkpoint_of_records_that_the_topic_lost_is_read_again() -> None:
+    """The checkpoint was read before the archive had the records that took the places of the lost ones."""
+    world = Archived()
+    world.append(10)
+    run(world.archive())
+    other = world.forked()
+    world.append(10)
+    checkpointed(world)
+    key = world.place.checkpoint(20)
+    other.store.put_if_absent(key, world.store.get(key))
+    view = open_bucket_view(other.store, other.identity, NEWEST, refused)
+    assert view.replays[0].position == 20
+    other.append(15, b"another ")
+    run(other.archive())
+    passed: list[str] = []
+    view.advance(other.store, other.identity, lambda key, error: passed.append(key))
+    now, then = digest(other, view)
+    assert now == then
+    assert passed == [key]
