@@ -75,6 +75,35 @@ def test_values_are_read_together_as_one_by_one(_: int, seed: int) -> None:
     assert_as_one_by_one(reader, list(drawn(chance, schemas, schema, None)))
 
 
+COUNTS = '{"type": "map", "values": "int"}'
+LISTS = '{"type": "array", "items": "int"}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "together"),
+    [
+        pytest.param(COUNTS, b"\x04\x02a\x02\x02a\x04\0", False, id="a key twice"),
+        pytest.param(COUNTS, b"\x04\x02a\x02\x02b\x04\0", True, id="two keys"),
+        pytest.param(LISTS, b"\x03\x04\x02\x04\0", True, id="a block with its size"),
+        pytest.param(LISTS, b"\x03\x06\x02\x04\0", False, id="a block with another size"),
+        pytest.param(LISTS, b"\x02\x02\x02\x04\0", True, id="two blocks"),
+        pytest.param('"boolean"', b"\x05", False, id="a boolean of 5"),
+        pytest.param('"int"', b"\x80\x80\x80\x80\x10", False, id="an int of 33 bits"),
+        pytest.param('"long"', b"\x80" * 10 + b"\x01", False, id="a long of 11 bytes"),
+        pytest.param('"string"', b"\x06\xed\xa0\x80", False, id="a surrogate"),
+        pytest.param('["null", "long"]', b"\x04", False, id="no such member"),
+        pytest.param('"long"', b"\x02\0", False, id="a byte too many"),
+    ],
+)
+def test_what_is_not_plainly_one_value_is_left_to_fastavro(schema: str, value: bytes, together: bool) -> None:
+    form = Form("avro", schema)
+    columns = AvroColumns(schema, form.kind())
+    size, entry = np.array([0, len(value)]), np.array([columns.entry(schema)])
+    _, rejected = columns.read(np.frombuffer(value, np.uint8), size[:1], size[1:], entry)
+    assert rejected.tolist() == [not together]
+    assert_as_one_by_one(AvroValues(form, form.kind(), None, grows=False), [value, None, value])
+
+
 @pytest.mark.parametrize("cut", [b"\x01\x02", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x01\xfe\x7f"])
 @pytest.mark.parametrize("kept", ["long", "string"], ids=["together", "one by one"])
 def test_a_field_that_is_left_out_must_be_whole_too(kept: str, cut: bytes) -> None:
