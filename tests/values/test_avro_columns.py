@@ -1,4 +1,4 @@
-"""What compiled code reads of Avro values is what fastavro reads, value by value, and whatever it refuses is slow."""
+"""Compiled code reads Avro values as fastavro does, and leaves it the values that are not plainly whole."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ def test_values_are_read_together_as_one_by_one(_: int, seed: int) -> None:
     assert_as_one_by_one(reader, list(drawn(chance, schemas, schema, None)))
 
 
+ORDER = record(("kept", "long"))
 COUNTS = '{"type": "map", "values": "int"}'
 LISTS = '{"type": "array", "items": "int"}'
 
@@ -102,6 +103,15 @@ def test_what_is_not_plainly_one_value_is_left_to_fastavro(schema: str, value: b
     _, rejected = columns.read(np.frombuffer(value, np.uint8), size[:1], size[1:], entry)
     assert rejected.tolist() == [not together]
     assert_as_one_by_one(AvroValues(form, form.kind(), None, grows=False), [value, None, value])
+
+
+def test_a_schema_of_few_bytes_and_a_billion_fields_is_not_compiled() -> None:
+    kind: Any = "int"
+    for level in range(30):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": [f"R{level - 1}" if level else "int"]}]
+        kind = {"type": "record", "name": f"R{level}", "fields": fields}
+    writer = record(("kept", "long"), ("left", kind))
+    assert AvroColumns(ORDER, Form("avro", ORDER).kind()).entry(writer) == REJECTED
 
 
 @pytest.mark.parametrize("cut", [b"\x01\x02", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x01\xfe\x7f"])
