@@ -122,7 +122,7 @@ def _avro(quick: bool) -> list[Row]:
 def _beside(
     what: str, values: Reader, texts: Sequence[bytes], bare: Sequence[bytes], writer: Any, reader: Any, goal: str
 ) -> Row:
-    """Measure the CPU of this process beside that of fastavro, which makes only dictionaries."""
+    """Measure the CPU of this process, compared with that of fastavro, which makes only dictionaries."""
     batches = [pa.array(texts[at : at + BATCH], pa.binary()) for at in range(0, len(texts), BATCH)]
     sides: tuple[Callable[[], object], ...] = (
         lambda: [values.of(batch) for batch in batches],

@@ -34,6 +34,8 @@ REJECTED, NULL = 0, 1
 """Entries of the values that are not read, and of null values."""
 MOST_ITEMS = 1 << 24
 """A value is rejected if a field in a list would have more cells."""
+MOST_TYPES = 100_000
+"""A larger schema is not compiled: one of few bytes may name types within types, twice each."""
 _LONGS, _INTS = (-(1 << 63), (1 << 63) - 1), (-(1 << 31), (1 << 31) - 1)
 _NULL, _UNION = {"type": "null"}, {"type": "union"}
 _Words = npt.NDArray[np.int64]
@@ -64,16 +66,18 @@ class AvroColumns:
         self._steps: list[list[int]] = [[k.REJECT, -1, 0, 0, 0]]
         self._table: list[int] = []
         self._kept: list[npt.NDArray[np.uint8]] = []
-        self._depth = 1
+        self._depth, self._types = 1, 0
         self._null(self._root)
         self._add(k.END)
         self._program, self._words = self._arrays()
 
     def entry(self, text: str) -> int:
         """Return the entry of the values of a writer schema, or `REJECTED` if they are not read here."""
-        steps = len(self._steps)
+        steps, self._types = len(self._steps), 0
         try:
             self._value(tree_of([text], "the schema"), self._root, 1)
+            if self._types > MOST_TYPES:  # a union left some out
+                raise NotResolved
         except (NotResolved, InvalidRequest):
             del self._steps[steps:]
             return REJECTED
@@ -134,7 +138,9 @@ class AvroColumns:
 
     def _value(self, tree: Tree, node: _Node | None, depth: int) -> None:
         """Add the steps for a value of a writer schema. ``node`` None: it is not kept."""
-        self._depth = max(self._depth, depth)
+        self._depth, self._types = max(self._depth, depth), self._types + 1
+        if self._types > MOST_TYPES:
+            raise NotResolved
         if isinstance(tree, list):
             self._union(tree, node, depth)
         elif tree == _NULL:
@@ -324,7 +330,7 @@ def _words(number: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """What the kernel read, as Arrow arrays. ``cells``: those in use, for each slot."""
+    """The kernel's result, as Arrow arrays. ``cells``: those in use, for each slot."""
 
     first: _Words
     second: _Words

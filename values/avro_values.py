@@ -137,7 +137,7 @@ class AvroValues:
 
 
 class _Frames:
-    """Where values begin and end, without their frames. ``ids``: those of their writer schemas."""
+    """The places where values begin and end, without their frames. ``ids``: those of their writer schemas."""
 
     def __init__(self, values: pa.Array, *, framed: bool) -> None:
         _, offsets, data = values.buffers()

@@ -34,7 +34,8 @@ import pyarrow.json as pj
 from .typed_column import TypedColumn, all_parsed, columned
 
 SOME = 512
-"""The number of values that are converted together if the whole batch cannot be."""
+"""The number of values that are converted together if a batch without its corrupt values cannot be."""
+_CORRUPT = msgspec.MsgspecError, UnicodeDecodeError
 MAX_DEPTH = 500
 """A value that is nested deeper is corrupt. Spark has the same limit."""
 SURE_BYTES = 2 * MAX_DEPTH
@@ -74,6 +75,12 @@ class JsonValues:
             return all_parsed(column)
         if len(values) <= SOME:
             return self.one_by_one(values)
+        pieces = (values.slice(at, SOME).to_pylist() for at in range(0, len(values), SOME))
+        corrupt = pa.array([self._is_corrupt(value) for piece in pieces for value in piece])
+        if pc.any(corrupt).as_py():
+            column = self.at_once(pc.if_else(corrupt, pa.scalar(None, values.type), values))
+            if column is not None:
+                return TypedColumn(column, corrupt)
         parts = []
         for at in range(0, len(values), SOME):
             some = values.slice(at, SOME)
@@ -85,9 +92,20 @@ class JsonValues:
 
     def one_by_one(self, values: pa.Array) -> TypedColumn:
         """Convert values one by one with msgspec's strict decoder, which decides whether a value is corrupt."""
-        return columned(values.to_pylist(), self._row, (msgspec.MsgspecError, UnicodeDecodeError), self._type)
+        return columned(values.to_pylist(), self._row, _CORRUPT, self._type)
 
     def _row(self, value: bytes) -> Any:
+        return msgspec.to_builtins(self._decode(value), builtin_types=(date, datetime, Decimal))
+
+    def _is_corrupt(self, value: bytes | None) -> bool:
+        try:
+            if value is not None:
+                self._decode(value)
+        except _CORRUPT:
+            return True
+        return False
+
+    def _decode(self, value: bytes) -> Any:
         value.decode()  # msgspec does not check the UTF-8 of fields outside the schema
         if len(value) >= SURE_BYTES and _depth(value) > MAX_DEPTH:
             raise msgspec.DecodeError("it is nested too deep")

@@ -1,4 +1,4 @@
-"""What compiled code reads of Avro values is what fastavro reads, value by value, and whatever it refuses is slow."""
+"""Compiled code reads Avro values as fastavro does, and leaves it the values that are not plainly whole."""
 
 from __future__ import annotations
 
@@ -73,6 +73,45 @@ def test_values_are_read_together_as_one_by_one(_: int, seed: int) -> None:
     reader = AvroValues(form, form.kind(), None, grows=False)
     assert AvroColumns(form.schema, form.kind()).entry(form.schema) != REJECTED
     assert_as_one_by_one(reader, list(drawn(chance, schemas, schema, None)))
+
+
+ORDER = record(("kept", "long"))
+COUNTS = '{"type": "map", "values": "int"}'
+LISTS = '{"type": "array", "items": "int"}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "together"),
+    [
+        pytest.param(COUNTS, b"\x04\x02a\x02\x02a\x04\0", False, id="a key twice"),
+        pytest.param(COUNTS, b"\x04\x02a\x02\x02b\x04\0", True, id="two keys"),
+        pytest.param(LISTS, b"\x03\x04\x02\x04\0", True, id="a block with its size"),
+        pytest.param(LISTS, b"\x03\x06\x02\x04\0", False, id="a block with another size"),
+        pytest.param(LISTS, b"\x02\x02\x02\x04\0", True, id="two blocks"),
+        pytest.param('"boolean"', b"\x05", False, id="a boolean of 5"),
+        pytest.param('"int"', b"\x80\x80\x80\x80\x10", False, id="an int of 33 bits"),
+        pytest.param('"long"', b"\x80" * 10 + b"\x01", False, id="a long of 11 bytes"),
+        pytest.param('"string"', b"\x06\xed\xa0\x80", False, id="a surrogate"),
+        pytest.param('["null", "long"]', b"\x04", False, id="no such member"),
+        pytest.param('"long"', b"\x02\0", False, id="a byte too many"),
+    ],
+)
+def test_what_is_not_plainly_one_value_is_left_to_fastavro(schema: str, value: bytes, together: bool) -> None:
+    form = Form("avro", schema)
+    columns = AvroColumns(schema, form.kind())
+    size, entry = np.array([0, len(value)]), np.array([columns.entry(schema)])
+    _, rejected = columns.read(np.frombuffer(value, np.uint8), size[:1], size[1:], entry)
+    assert rejected.tolist() == [not together]
+    assert_as_one_by_one(AvroValues(form, form.kind(), None, grows=False), [value, None, value])
+
+
+def test_a_schema_of_few_bytes_and_a_billion_fields_is_not_compiled() -> None:
+    kind: Any = "int"
+    for level in range(30):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": [f"R{level - 1}" if level else "int"]}]
+        kind = {"type": "record", "name": f"R{level}", "fields": fields}
+    writer = record(("kept", "long"), ("left", kind))
+    assert AvroColumns(ORDER, Form("avro", ORDER).kind()).entry(writer) == REJECTED
 
 
 @pytest.mark.parametrize("cut", [b"\x01\x02", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x01\xfe\x7f"])
