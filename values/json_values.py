@@ -95,7 +95,7 @@ class JsonValues:
         return columned(values.to_pylist(), self._row, _CORRUPT, self._type)
 
     def _row(self, value: bytes) -> Any:
-        return msgspec.to_builtins(self._decode(value), builtin_types=(date, datetime, Decimal))
+        return msgspec.to_builtins(self._decode(value), builtin_types=(bytes, date, datetime, Decimal))
 
     def _is_corrupt(self, value: bytes | None) -> bool:
         try:
@@ -109,7 +109,7 @@ class JsonValues:
         value.decode()  # msgspec does not check the UTF-8 of fields outside the schema
         if len(value) >= SURE_BYTES and _depth(value) > MAX_DEPTH:
             raise msgspec.DecodeError("it is nested too deep")
-        return msgspec.to_builtins(self._strict.decode(value), builtin_types=(bytes, date, datetime, Decimal))
+        return self._strict.decode(value)
 
     def at_once(self, values: pa.Array) -> pa.Array | None:
         """Convert all values with Arrow. Returns None if a value may be corrupt, or may differ from `one_by_one`."""
