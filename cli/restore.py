@@ -56,8 +56,8 @@ _command_config = click.option(
 
 
 @declare(
-    "restore orders --into orders --source bucket",
-    "restore orders --into orders --source bucket --execute --verify report.json",
+    "restore topic orders --into orders --source bucket",
+    "restore topic orders --into orders --source bucket --execute --verify report.json",
     name=TOPIC,
     topic="T[:P]",
     execute=False,

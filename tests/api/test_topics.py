@@ -76,8 +76,8 @@ def test_only_a_log_that_is_no_archive_shows_what_the_broker_cut(log: Log) -> No
     listed = call("/v1/topics/t").json()["partitions"]
     assert listed[0]["cut_elsewhere"] == shown[0], "the gateway has not asked the agent yet"
     for reason in ("trim-delay", "trim-disabled"):
-        answer = {"silent": False, "broker_id": 1, "status": {"not_trimmed_reason": reason}}
-        client: Any = SimpleNamespace(described=lambda topic: listed, agent=lambda *place, answer=answer: answer)
+        answer = {"silent": False, "broker_id": 1, "address": "HOST:1", "status": {"not_trimmed_reason": reason}}
+        client: Any = SimpleNamespace(describe=lambda topic: listed, agent=lambda *place, answer=answer: answer)
         [facts] = facts_by_gateway(client, "t", None, "HOST:PORT")
         assert facts.cut_elsewhere == (None if reason == "trim-disabled" else shown[0])
     service.close()

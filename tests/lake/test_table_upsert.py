@@ -91,12 +91,11 @@ def require_log(world: TableWorld) -> list[int]:
 
 
 @pytest.mark.extended
-@pytest.mark.essential
 @pytest.mark.parametrize(
     ("columns", "keys", "shape"),
     [
         (BYTES, ("key",), TableShape()),
-        (FLAT, BY_KEY, TableShape(("bucket(4, kafka_key)",))),
+        pytest.param(FLAT, BY_KEY, TableShape(("bucket(4, kafka_key)",)), marks=pytest.mark.essential),
         (FLAT, BY_FIELDS, TableShape(("day(timestamp)",), ("n",))),
         (
             Columns(EVERY_COLUMN, value=Form("json", ROW)),
