@@ -124,6 +124,7 @@ def test_at_each_place_the_rows_are_the_fold_of_the_log(
     require_log(world)
 
 
+@pytest.mark.extended
 def test_the_rows_of_each_commit_are_counted_apart_from_those_that_are_written_again(
     golden_log: Make, tmp_path: Path
 ) -> None:
@@ -171,8 +172,6 @@ def test_a_follower_that_is_killed_at_any_step_leaves_the_fold_of_the_log(golden
 
 
 @pytest.mark.extended
-@pytest.mark.extended
-@pytest.mark.extended
 def test_of_two_followers_one_commits_and_the_other_begins_again(golden_log: Make, tmp_path: Path) -> None:
     records = keyed_topic()
     world = world_of(golden_log, tmp_path, records, FLAT, upsert=BY_KEY)
@@ -188,6 +187,7 @@ def test_of_two_followers_one_commits_and_the_other_begins_again(golden_log: Mak
     assert require_log(world) == fold(records, COUNT)
 
 
+@pytest.mark.extended
 def test_after_a_lost_branch_the_table_is_the_fold_of_the_log_that_remains(golden_log: Make, tmp_path: Path) -> None:
     """Records of the lost branch replaced rows that the log still has."""
     records = keyed_topic()
@@ -202,6 +202,7 @@ def test_after_a_lost_branch_the_table_is_the_fold_of_the_log_that_remains(golde
     assert require_log(world) == fold(records, COUNT)
 
 
+@pytest.mark.extended
 def test_rows_stay_when_the_log_deletes_their_records_until_their_key_is_written_again(
     golden_log: Make, tmp_path: Path
 ) -> None:
