@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from tests.scenarios.house import eventually
 from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, open_tier_topic
 from tierstate.log.batch import BatchHeader, iter_batches
@@ -106,6 +107,14 @@ class Tiers:
             producer.commit_transaction()
         elif transaction == "abort":
             producer.abort_transaction()
+        if transaction:  # the coordinator writes the marker a moment later, and more records must not come before it
+            eventually(lambda: len({self._end(name, partition, level) for level in IsolationLevel}) == 1)
+
+    def _end(self, name: str, partition: int, level: IsolationLevel) -> int:
+        place = TopicPartition(name, partition)
+        return int(
+            self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)[place].result(30).offset
+        )
 
     def trim(self, name: str, partition: int, before: int) -> None:
         """Delete the records below ``before`` from the local tier."""
