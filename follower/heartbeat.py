@@ -19,7 +19,7 @@ from ..state.offsets import Position, TimestampMs
 from ..state.view import Anchor
 from ..storage.object_store import ObjectReader, ObjectWriter
 from .envelope import seal, unseal
-from .object_names import kept_key
+from .object_names import ROOT, kept_key
 
 KIND = "heartbeat"
 NO_PROOF_YET = -1
@@ -189,3 +189,9 @@ def keep_prefix(store: ObjectWriter, topic: TierTopic, cluster_id: str, decision
             "another decision has just been made about which cluster keeps the prefix: look again"
         ) from error
     return keeper
+
+
+def is_empty(store: ObjectReader) -> bool:
+    """Return whether the bucket has no objects outside `ROOT`."""
+    outside = (next(iter(store.list("", after)), None) for after in (None, ROOT[:-1] + "0"))
+    return all(each is None or each.key.startswith(ROOT) for each in outside)

@@ -44,13 +44,14 @@ from .heartbeat import (
     OtherTopics,
     SeenHeartbeat,
     chosen_of,
+    is_empty,
     is_signed_here,
     no_other_topics,
     read_heartbeat,
     read_keeper,
     sign,
 )
-from .object_names import ROOT, agents_prefix, heartbeat_key, is_heartbeat, kept_number
+from .object_names import agents_prefix, heartbeat_key, is_heartbeat, kept_number
 
 SIGN_AGAIN_S = 3600.0
 """Seconds between two signatures. A copy of the cluster that is older than this lacks the newest signature."""
@@ -96,8 +97,7 @@ class PrefixClaim:
         self._signed_s = self._proven_s = float("-inf")
         self._first_written_s: float | None = None
         self._first_proof_s: float | None = None
-        self._trial_s, self._chosen = self._claimant.trial_s, False
-        self._began_empty = False
+        self._trial_s, self._chosen, self._began_empty = self._claimant.trial_s, False, False
         self._others: dict[str, SeenHeartbeat] = {}
 
     @property
@@ -117,8 +117,7 @@ class PrefixClaim:
             unproven = Why(Reason.PREFIX_UNPROVEN, why)
             has_looked = self._verdict is not NOT_LOOKED and not self._over
             return PrefixProof(None if has_looked else unproven, unproven, unproven)
-        left = self._trial_left()
-        if not left:
+        if not (left := self._trial_left()):
             return PROVEN
         why = (
             "this process does not continue one that wrote here a moment ago: a copy of the cluster would not, either. "
@@ -178,9 +177,8 @@ class PrefixClaim:
     def older_agents(self) -> list[Heartbeat]:
         """Return the heartbeats of this cluster's running agents that wrote here before this process had a proof."""
         with self._beating:
-            now, period_s = self._clock.monotonic(), self._claimant.period_s
-            older = [seen for seen in self._agents() if seen.ours and seen.answered and seen.is_older]
-            return [seen.beat for seen in older if not is_dead(self._peer(seen, now), period_s)]
+            now, older = self._clock.monotonic(), [seen for seen in self._agents() if seen.answered and seen.is_older]
+            return [seen.beat for seen in older if not is_dead(self._peer(seen, now), self._claimant.period_s)]
 
     def beat(self) -> None:
         """Write the heartbeat, read the others and judge once. An error is recorded, and the proof is not renewed."""
@@ -216,7 +214,7 @@ class PrefixClaim:
         if (self._signature is None or self.contested) and not self._look(self._list(), now):
             return
         if self._signature is None:
-            self._began_empty = self._is_empty()  # before anything is copied
+            self._began_empty = is_empty(self._store)  # before anything is copied
             self._sign()
         elif now - self._signed_s >= SIGN_AGAIN_S:
             with suppress(TierstateError):  # tried again by the next beat
@@ -391,11 +389,6 @@ class PrefixClaim:
             first = min(claimant.trial_s, FIRST_TRIAL_S)
             self._trial_s = 0.0 if claimant.broker_id < 0 or self._began_empty else first
         self._first_proof_s = now
-
-    def _is_empty(self) -> bool:
-        """Return whether the bucket has no objects outside `ROOT`."""
-        outside = (next(iter(self._store.list("", after)), None) for after in (None, ROOT[:-1] + "0"))
-        return all(each is None or each.key.startswith(ROOT) for each in outside)
 
     def _tidy(self, now: float) -> None:
         """Delete heartbeats of ended processes: that of the predecessor at once, others after `FORGET_S`."""
