@@ -25,7 +25,7 @@ from ..broker.sasl import OAUTHBEARER, Login
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import GatewayJwt
 from ..runtime.id_source import keyed_digest
-from ..runtime.live_secret import changes_of
+from ..runtime.live_secret import changed_text, changes_of
 from ..state.errors import InvalidSettings, Unavailable
 from .problems import NotAuthenticated
 
@@ -116,17 +116,13 @@ class TokenFile:
 
     def _refresh(self) -> None:
         try:
-            now = self._path.stat()
-            seen = (*changes_of(now), now.st_mode)
-            if seen == self._seen:
-                return
-            if now.st_mode & 0o007:
-                raise InvalidSettings([f"gateway.auth.tokens: others may read or write {self._path}: chmod o= it"])
-            text = self._path.read_text("utf-8")
+            changed = changed_text(self._path, self._seen, "gateway.auth.tokens")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidSettings([f"gateway.auth.tokens: cannot be read, {type(error).__name__}"]) from error
-        self._tokens = _tokens_of(text, self._path)
-        self._seen = seen
+        if changed is not None:
+            text, seen = changed
+            self._tokens = _tokens_of(text, self._path)
+            self._seen = seen
 
 
 def _tokens_of(text: str, path: Path) -> dict[bytes, tuple[str, float]]:

@@ -77,7 +77,7 @@ class Newest:
         return self._waiting[0]
 
     def keys(self) -> pa.Table:
-        """Return the keys."""
+        """Return the keys of all records that were added, each once."""
         return self._reduce().drop_columns("code")
 
     def of(self, rows: pa.Table) -> pa.Table:

@@ -24,7 +24,7 @@ from kafka.net.sasl.scram import ScramClient
 from pydantic import SecretStr, ValidationError
 
 from ..runtime.id_source import system_random
-from ..runtime.live_secret import changes_of
+from ..runtime.live_secret import changed_text
 from ..runtime.setting_types import Patterns, Section
 from ..state.errors import AccessDenied, InvalidSettings, Unavailable
 
@@ -67,7 +67,7 @@ class Principals:
 
     @property
     def lets_anonymous(self) -> bool:
-        """Whether clients need not log in. Raises Unavailable for a bad file."""
+        """Return whether clients need not log in. Raises Unavailable for a bad file."""
         return ANONYMOUS in self._current()
 
     def _current(self) -> dict[str, _User]:
@@ -79,13 +79,11 @@ class Principals:
 
     def _refresh(self) -> None:
         try:
-            now = self._path.stat()
-            seen = (*changes_of(now), now.st_mode)
-            if seen == self._seen:
+            changed = changed_text(self._path, self._seen, "proxy.principals")
+            if changed is None:
                 return
-            if now.st_mode & 0o007:
-                raise InvalidSettings([f"proxy.principals: others may read or write {self._path}: chmod o= it"])
-            users = {name: _User(**user) for name, user in tomllib.loads(self._path.read_text("utf-8")).items()}
+            text, seen = changed
+            users = {name: _User(**user) for name, user in tomllib.loads(text).items()}
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InvalidSettings([f"proxy.principals: {self._path} cannot be read, {error}"]) from error
         except (ValidationError, TypeError) as error:  # neither message contains a password

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..state.errors import InvalidSettings
+
 COMMAND_S = 30.0
 AGAIN_S = 2.0
 """Seconds after a run within which a command is not run again."""
@@ -79,6 +81,20 @@ def current(value: str | LiveSecret) -> str:
 def changes_of(status: os.stat_result) -> tuple[int, int, int]:
     """Return a value that differs once a file is replaced or written: modification time in ns, size, inode."""
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def changed_text(path: Path, seen: tuple[int, ...], setting: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return the text of a private file and its state, or None if its state is still ``seen``.
+
+    Raises InvalidSettings, naming ``setting``, if others may read or write the file, OSError and UnicodeDecodeError.
+    """
+    status = path.stat()
+    state = (*changes_of(status), status.st_mode)
+    if state == seen:
+        return None
+    if status.st_mode & 0o007:
+        raise InvalidSettings([f"{setting}: others may read or write {path}: chmod o= it"])
+    return path.read_text("utf-8"), state
 
 
 def files_state(files: Sequence[Path | str]) -> tuple[tuple[int, int, int] | None, ...]:
