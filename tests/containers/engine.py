@@ -88,4 +88,4 @@ def started() -> Iterator[Engine]:
         yield Engine(environment | {"DOCKER_CONFIG": str(folder / "client")}, folder)
     finally:
         guard.stdin.close()
-        guard.wait(120)
+        guard.wait(400)
