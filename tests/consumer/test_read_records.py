@@ -118,9 +118,10 @@ def test_a_topic_or_partition_that_is_not_there_is_named(tiered: TieredTopic, to
 
 @pytest.mark.kafka
 def test_leaving_early_closes_what_was_opened(tiered: TieredTopic) -> None:
+    before = set(threading.enumerate())
     batches = read_records(tiered.kafka, tiered.store, TOPIC, 0, 0, RECORDS, settings={"tier_state.topic": FACTS})
     assert next(batches).num_rows > 0
-    following = {thread for thread in threading.enumerate() if thread.name == "follower"}
+    following = {thread for thread in set(threading.enumerate()) - before if thread.name == "follower"}
     assert following
     batches.close()
     assert not any(thread.is_alive() for thread in following)
