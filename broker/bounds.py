@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
-from ..state.errors import CorruptData, TierstateError
+from ..state.errors import CorruptData, TierstateError, Unavailable
 from ..state.ids import BrokerId
-from ..state.offsets import TimestampMs
+from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
 from .answers import Place, RawOffset
 from .error_codes import check, error_of
 from .raw import EARLIEST, EARLIEST_LOCAL, LATEST, RawClient
+
+BELOW_EVERY_EPOCH = -2
+"""Kafka answers this epoch with the start of the first epoch that it knows. (-1 means "no epoch".)"""
 
 
 def read_bounds(
@@ -73,27 +77,50 @@ def read_bounds_of(
     }
 
 
-def walk_epochs(raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch) -> Lineage:
-    """Return the lineage of the local log on ``broker``, which leads in ``epoch``; its first entry is the log start.
+class WalkedLog(NamedTuple):
+    """The epochs of a leader's log, and its log start. The first entry may begin above the log start."""
+
+    lineage: Lineage
+    log_start: Offset
+
+
+def walk_epochs(raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch) -> WalkedLog:
+    """Return the lineage of the local log on ``broker``, which leads in ``epoch``, and the log start.
 
     OffsetForLeaderEpoch answers with the newest epoch up to the requested one, and where the log leaves it. So the walk
     asks for the epoch before each known one, from the epoch in force down to the first epoch of the log: one request an
     epoch. The answers are those of `LeaderEpochFileCache` on that leader (as in its file on Kafka 3.9.1 and 4.3.0).
-    Raises Fenced if a newer epoch exists, LeaderMoved if the broker does not lead, CorruptData for answers that
-    contradict each other. Also raises UnknownTopic, AccessDenied, BrokerUnavailable, TimedOut.
+
+    A broker that is killed after DeleteRecords begins its log again at an older log start, and its file begins at the
+    newer one. ListOffsets then names no first epoch, and the answer to `BELOW_EVERY_EPOCH` is where the file begins.
+
+    Raises Fenced if a newer epoch exists, LeaderMoved if the broker does not lead, Unavailable if it names no epoch of
+    its log, CorruptData for answers that contradict each other. Also raises UnknownTopic, AccessDenied,
+    BrokerUnavailable, TimedOut.
     """
     facts = {"topic": topic, "partition": partition, "broker": broker, "leader_epoch": epoch}
+
+    def end_of(which: int) -> RawOffset:
+        answer = raw.end_of_epoch(broker, topic, partition, LeaderEpoch(which), epoch)
+        check(answer.code, **facts)
+        return answer
+
     first = raw.list_offset(broker, topic, partition, EARLIEST, leader_epoch=epoch)
     check(first.code, **facts)
-    oldest = epoch if first.leader_epoch is None else first.leader_epoch
+    oldest, begins = first.leader_epoch, first.offset
+    if oldest is None:
+        begins = end_of(BELOW_EVERY_EPOCH).offset
+        if begins < first.offset:
+            raise Unavailable("the leader names no epoch of its log", **facts)
     entries: list[EpochEntry] = []
     current = epoch
-    while current > oldest:
-        answer = raw.end_of_epoch(broker, topic, partition, LeaderEpoch(current - 1), epoch)
-        check(answer.code, **facts)
-        if answer.leader_epoch is None or answer.leader_epoch >= current or answer.offset < first.offset:
+    while current > (oldest or 0):
+        answer = end_of(current - 1)
+        if oldest is None and answer.offset == begins:
+            break
+        if answer.leader_epoch is None or answer.leader_epoch >= current or answer.offset < begins:
             raise CorruptData("the leader contradicts itself about its epochs", asked=current - 1, **facts)
         entries.append(EpochEntry(current, answer.offset))
         current = answer.leader_epoch
-    entries.append(EpochEntry(oldest, first.offset))
-    return Lineage(tuple(reversed(entries)))
+    entries.append(EpochEntry(current if oldest is None else oldest, begins))
+    return WalkedLog(Lineage(tuple(reversed(entries))), first.offset)

@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..broker.answers import FetchSpec, RawFetch
-from ..broker.bounds import walk_epochs
+from ..broker.bounds import WalkedLog, walk_epochs
 from ..broker.control import BrokerControl
 from ..broker.error_codes import OFFSET_OUT_OF_RANGE, error_of
 from ..broker.local_reads import whole_batches
@@ -281,8 +281,8 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         """Fetch until a piece can be copied, the high watermark is reached, or the time of a look is over."""
         led, spool = self._leader(partition), tail.spool
         if tail.epoch != led.epoch:
-            lineage = walk_epochs(self._raw, led.broker, led.name, partition.partition, led.epoch)
-            _begin_epoch(tail, led.epoch, lineage)
+            walked = walk_epochs(self._raw, led.broker, led.name, partition.partition, led.epoch)
+            _begin_epoch(tail, led.epoch, walked)
         deadline = self._clock.monotonic() + LONGEST_LOOK_S
         self._find_begin(partition, tail, view)
         while True:
@@ -381,8 +381,7 @@ class FetchLog(AbstractContextManager["FetchLog"]):
             self._used += tail.used - before
 
 
-def _begin_epoch(tail: _Tail, epoch: LeaderEpoch, lineage: Lineage) -> None:
+def _begin_epoch(tail: _Tail, epoch: LeaderEpoch, walked: WalkedLog) -> None:
     """Begin again with the log of this epoch's leader: an unclean election may have replaced what was fetched."""
-    tail.lineage, tail.epoch = lineage, epoch
-    tail.log_start = lineage.first_offset or Offset(0)
+    tail.lineage, tail.log_start, tail.epoch = walked.lineage, walked.log_start, epoch
     tail.spool.clear()

@@ -13,7 +13,6 @@ from ..broker.topics import TopicDescription
 from ..state.epochs import LeaderEpoch
 from ..state.errors import InvalidRequest
 from ..state.ids import BrokerId, TopicId
-from ..state.offsets import Offset
 from ..state.routing import Isolation
 
 FENCED = (74, 75)
@@ -33,8 +32,7 @@ def probe_leaders(raw: RawClient, topics: Collection[TopicDescription]) -> list[
         for each in topic.partitions:
             if each.leader is None or each.leader_epoch is None or each.leader in probed:
                 continue
-            lineage = walk_epochs(raw, each.leader, topic.name, each.partition, each.leader_epoch)
-            start = lineage.first_offset or Offset(0)
+            start = walk_epochs(raw, each.leader, topic.name, each.partition, each.leader_epoch).log_start
             right = FetchSpec(
                 topic.name, each.partition, start, 1, Isolation.READ_UNCOMMITTED, each.leader_epoch, 0, topic.topic_id
             )

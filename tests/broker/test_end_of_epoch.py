@@ -11,7 +11,7 @@ import pytest
 from tests.histories.epoch_cache import earliest_epoch, end_offset_for, said_of_epoch
 from tests.leader.real import eventually
 from tests.scenarios.story_kafka import ClusterAdmin
-from tierstate.broker.bounds import walk_epochs
+from tierstate.broker.bounds import BELOW_EVERY_EPOCH, walk_epochs
 from tierstate.broker.local_reads import LocalReader
 from tierstate.broker.open import Broker, open_broker
 from tierstate.broker.raw import EARLIEST, RawClient
@@ -76,6 +76,13 @@ class Partition:
         self.sandbox.start(0)
         eventually(lambda: self._settled() and self.epoch > before, 60)
 
+    def dies(self) -> None:
+        """Kill the partition's only broker before it has written the log start to its file, and start it again."""
+        self.sandbox.kill(0)
+        (self.sandbox.brokers[0].log_dir / "log-start-offset-checkpoint").write_text("0\n0\n")
+        self.sandbox.start(0)
+        eventually(self._settled, 60)
+
     def file(self) -> list[tuple[int, int]]:
         """Return the leader's file ``leader-epoch-checkpoint`` as (epoch, start offset)."""
         folder: Path = self.sandbox.brokers[self.leader - 1].log_dir / f"{self.name}-0"
@@ -94,14 +101,17 @@ class Partition:
             start,
             earliest_epoch(epochs, start),
         )
-        for epoch in range(now + 2):
+        for epoch in (BELOW_EVERY_EPOCH, *range(now + 2)):
             answer = raw.end_of_epoch(leader, self.name, 0, LeaderEpoch(epoch), now)
-            pair = (-1 if answer.leader_epoch is None else answer.leader_epoch, answer.offset)
+            pair = (min(epoch, -1) if answer.leader_epoch is None else answer.leader_epoch, answer.offset)
             assert pair == end_offset_for(epochs, end, epoch), (epoch, epochs)
+            if epoch < 0:
+                continue
             proven = self.broker.reads.end_of_epoch(self.name, 0, LeaderEpoch(epoch), now)
             assert proven == said_of_epoch(epochs, start, end, LeaderEpoch(epoch))
         walked = walk_epochs(raw, leader, self.name, 0, now)
-        assert [(entry.epoch, entry.start_offset) for entry in walked.entries] == epochs, "the walk finds the file"
+        found = [(entry.epoch, entry.start_offset) for entry in walked.lineage.entries]
+        assert (found, walked.log_start) == (epochs, start), "the walk finds the file"
         return epochs
 
 
@@ -158,6 +168,27 @@ def test_an_older_broker_answers_the_same(
         broker.control.delete_records_on(partition.leader, topic_name, 0, Offset(12))
         assert partition.agrees_with_the_twin() == [(partition.epoch, 12)]
         assert broker.reads.end_of_epoch(topic_name, 0, LeaderEpoch(0), partition.epoch) is None
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_the_walk_finds_the_file_of_a_broker_that_died_after_its_records_were_deleted(
+    kafka_older: KafkaSandbox, topic_name: str, make_topics: Callable[[KafkaSandbox], Any], restarts: int
+) -> None:
+    with open_broker(kafka_older.client_config) as broker:
+        partition = Partition(kafka_older, broker, make_topics(kafka_older), topic_name)
+        partition.topics.append(topic_name, 0, 10)
+        for _ in range(restarts):
+            partition.restarts()
+            partition.topics.append(topic_name, 0, 10)
+        oldest = partition.epoch
+        broker.control.delete_records_on(partition.leader, topic_name, 0, Offset(10 * restarts + 2))
+        partition.dies()
+        partition.agrees_with_the_twin()
+        partition.restarts()
+        partition.topics.append(topic_name, 0, 10)
+        epochs = partition.agrees_with_the_twin()
+        assert epochs[0] == (oldest, 10 * restarts + 2)
+        assert broker.reads.bounds(topic_name, 0).local_start < epochs[0][1], "the log begins below the file"
 
 
 def test_bounds_are_of_one_leader_though_another_is_elected_while_it_is_asked(partition: Partition) -> None:

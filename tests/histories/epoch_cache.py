@@ -18,7 +18,7 @@ Epochs = Sequence[tuple[int, int]]
 
 def end_offset_for(epochs: Epochs, log_end: int, asked: int) -> tuple[int, int]:
     """Return OffsetForLeaderEpoch's answer: the epoch found and its end offset, or (-1, -1)."""
-    if asked < 0 or not epochs:
+    if asked == -1 or not epochs:
         return -1, -1
     if asked == epochs[-1][0]:
         return asked, log_end
