@@ -17,7 +17,7 @@ RUN python -m venv /opt/build \
  && python -m venv /opt/sbom \
  && /opt/sbom/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/sbom.lock
 COPY . .
-# What is removed is never imported: pip, what only a compiler or a test reads, Arrow's client of Flight, and what botocore
+# What is removed is never imported: pip, what only a compiler or a test reads, Arrow's Flight and Substrait, and what botocore
 # knows of services of AWS other than storage and logging in. The SBOM lists what is installed then.
 RUN /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps -w dist . \
  && /opt/tierstate/bin/pip install --no-cache-dir --no-deps dist/*.whl \
@@ -25,7 +25,7 @@ RUN /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps -w di
  && cd /opt/tierstate/lib/python3.11/site-packages \
  && find . \( -path './numba/*' -o -path './numpy/*' -o -path './llvmlite/*' -o -path './pyarrow/*' \) \
       -type d -name tests -prune -exec rm -rf {} + \
- && rm -rf Crypto/SelfTest pyarrow/include pyarrow/*flight* pyarrow/*_tests.* pyarrow/libarrow_python*.so pyarrow/*.so.*.*.* \
+ && rm -rf Crypto/SelfTest numpy/distutils numpy/f2py pyarrow/include pyarrow/*flight* pyarrow/*substrait* pyarrow/*_tests.* pyarrow/libarrow_python*.so pyarrow/*.so.*.*.* \
  && find . -name '*.py[xid]' -delete \
  && find botocore/data -mindepth 1 -maxdepth 1 -type d \
       ! -name s3 ! -name sts ! -name sso ! -name sso-oidc ! -name signin -exec rm -rf {} + \
