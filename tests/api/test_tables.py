@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.api.gateways import MemoryReader, asgi_call
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway
 
 
