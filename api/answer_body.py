@@ -134,7 +134,6 @@ class AnswerBody:
 
     @property
     def whole(self) -> bool:
-        """Return whether the whole body is ready."""
         return self._rest is None
 
     def add(self, piece: Fetched) -> Offset:
@@ -192,7 +191,6 @@ class AnswerBody:
         return scan.stopped is not None
 
     def end(self) -> None:
-        """End the body: no other piece follows."""
         self.ended = True
         if self._rest is None:
             self._take(self._form.end())

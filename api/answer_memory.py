@@ -44,7 +44,6 @@ class Held:
 
     @property
     def most(self) -> int:
-        """Return the bytes that all answers together may hold."""
         return self._memory.size
 
     def resize(self, size: int) -> None:

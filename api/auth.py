@@ -53,8 +53,6 @@ class Door:
         self._hosts = frozenset(host.lower() for host in hosts)
 
     def before(self, app: ASGIApp) -> ASGIApp:
-        """Return the app with these checks before it, as ASGI middleware."""
-
         async def entered(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
@@ -87,7 +85,10 @@ class Door:
             if header(scope, b"content-length") and header(scope, b"transfer-encoding"):
                 raise TwoLengths("Content-Length and Transfer-Encoding say two lengths of one body")
             if self._hosts:
-                self._check_host(header(scope, b"host").lower())
+                host = header(scope, b"host").lower()
+                name, _, port = host.rpartition(":")
+                if (name if port.isdigit() else host) not in self._hosts:
+                    raise WrongHost("the gateway is not called by this name: gateway.hosts", given=host)
             if access is not None:
                 caller = await self._caller(scope)
                 access.user = caller.principal
@@ -96,7 +97,8 @@ class Door:
             if isinstance(error, TwoLengths):
                 response.headers["connection"] = "close"
             if isinstance(error, NotAuthenticated):
-                for challenge in self._challenges():
+                challenges = ['Basic realm="tierstate", charset="UTF-8"'] * self._basic + ["Bearer"] * self._bearer
+                for challenge in challenges:
                     response.headers.append("www-authenticate", challenge)
             await response(scope, receive, send)
             return
@@ -107,11 +109,6 @@ class Door:
         head = scope["method"] == "HEAD"
         method = "GET" if head else scope["method"]
         await app({**scope, ACCESS: access, CALLER: caller, HEAD: head, "method": method}, receive, send)
-
-    def _check_host(self, host: str) -> None:
-        name, _, port = host.rpartition(":")
-        if (name if port.isdigit() else host) not in self._hosts:
-            raise WrongHost("the gateway is not called by this name: gateway.hosts", given=host)
 
     async def _caller(self, scope: Scope) -> Caller:
         if not self._asks:
@@ -144,9 +141,6 @@ class Door:
     def _ways(self) -> str:
         ways = ["a bearer token"] * self._bearer + ["a Kafka user's name and password by HTTP Basic"] * self._basic
         return " or ".join([*ways, *["a client certificate"] * (self._certificates is not None)])
-
-    def _challenges(self) -> list[str]:
-        return ['Basic realm="tierstate", charset="UTF-8"'] * self._basic + ["Bearer"] * self._bearer
 
 
 def check(settings: Gateway) -> None:

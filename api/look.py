@@ -26,11 +26,9 @@ class Look:
         """Whether no broker is asked."""
 
     def topics(self) -> list[str]:
-        """Return the names of all tiered topics."""
         return self._asked(self._reader.topics, self._reader.topics_without_brokers)
 
     def topic(self, name: str) -> LogicalTopic:
-        """Return the topic of this name. Raises UnknownTopic."""
         return self._asked(lambda: self._reader.topic(name), lambda: self._reader.topic_without_brokers(name))
 
     def view(self, topic: str, partition: int) -> PartitionView:
@@ -52,7 +50,6 @@ class Look:
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched:
-        """Read as `LogReader.fetch` does."""
         return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
 
     def _asked(self, ask: Callable[[], R], alone: Callable[[], R]) -> R:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -36,21 +35,21 @@ def header(scope: Scope, name: bytes) -> str:
 
 
 @lru_cache(maxsize=64)
-def negotiate(accept: str, served: Sequence[str] = RECORD_TYPES) -> str:
-    """Return the type that the caller prefers, or the first in ``served`` of equal ones. Raises NotAcceptable.
+def negotiate(accept: str) -> str:
+    """Return the type that the caller prefers, or the first in `RECORD_TYPES` of equal ones. Raises NotAcceptable.
 
     The most specific range that fits a type decides its quality: ``a/b`` before ``a/*`` before ``*/*``; 0 excludes it.
     A range that cannot be read counts as absent.
     """
     ranges = qualities(accept or "*/*")
     best, best_quality = "", 0.0
-    for media_type in served:
+    for media_type in RECORD_TYPES:
         fitting = [(len(range_.replace("*", "")), quality) for range_, quality in ranges if _fits(range_, media_type)]
         quality = max(fitting)[1] if fitting else 0.0
         if quality > best_quality:
             best, best_quality = media_type, quality
     if not best:
-        raise NotAcceptable("none of these media types is served", given=accept, allowed=", ".join(served))
+        raise NotAcceptable("none of these media types is served", given=accept, allowed=", ".join(RECORD_TYPES))
     return best
 
 

@@ -37,11 +37,7 @@ class GatewayServer:
     """A server whose port is bound when it is constructed, and which serves while its `process` runs."""
 
     def __init__(
-        self,
-        service: FetchService,
-        settings: Gateway,
-        mechanism: str = DEFAULT_MECHANISM,
-        listener: Listener = ignore,
+        self, service: FetchService, settings: Gateway, mechanism: str = DEFAULT_MECHANISM, listener: Listener = ignore
     ) -> None:
         """``mechanism``: as in `create_app`. Raises InvalidSettings as `open_gateway`."""
         tls = settings.tls
@@ -60,7 +56,6 @@ class GatewayServer:
 
     @property
     def open_connections(self) -> int:
-        """Return the number of connections that are open."""
         return len(self._server.server_state.connections)
 
     def process(self) -> Service:
@@ -68,7 +63,6 @@ class GatewayServer:
         return Service("gateway", self._serve)
 
     def close(self) -> None:
-        """Release the port and the access log."""
         self._socket.close()
         if self._lines is not None:
             self._lines.close()
@@ -122,7 +116,6 @@ def open_gateway(
 
 
 def feed_gateway_metrics(metrics: Metrics, server: GatewayServer) -> None:
-    """Add the server's counts to the metrics."""
     connections, memory = server.connections, server.service.memory
     for status in ("200", "429", "500", "503"):
         metrics.begin("tierstate_gateway_answers_total", status)

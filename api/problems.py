@@ -120,7 +120,6 @@ SHOWN_OF_DAMAGE = frozenset("file chunk position batch expected found reason nex
 
 
 def problem_of(error: BaseException) -> ProblemKind:
-    """Return the kind of problem for the class of an error."""
     problem = next(OF_ERROR[kind] for kind in (*type(error).__mro__, Exception) if kind in OF_ERROR)
     if isinstance(error, errors.UnknownTopic) and "partition" in error.facts:
         return problem._replace(error_code=UNKNOWN_PARTITION)
@@ -128,12 +127,15 @@ def problem_of(error: BaseException) -> ProblemKind:
 
 
 def problem_response(error: BaseException) -> Response:
-    """Return the answer to a call that raised ``error``."""
     problem = problem_of(error)
     if not isinstance(error, TierstateError):
         return _response(problem, "this is a bug in tierstate; its log says more", "InternalError", {})
     shown = SHOWN | SHOWN_OF_DAMAGE if _is_of_an_object(error) else SHOWN
-    facts = {name: _plain(value) for name, value in errors.apart(error.facts).items() if name in shown}
+    facts: dict[str, object] = {
+        name: value if isinstance(value, int | str | None) else str(value)
+        for name, value in errors.apart(error.facts).items()
+        if name in shown
+    }
     message = f"{error.message}. {errors.shown(facts)}" if facts else error.message
     retry_after = error.facts.get("retry_after")
     if isinstance(retry_after, int):
@@ -145,10 +147,6 @@ def problem_response(error: BaseException) -> Response:
 def _is_of_an_object(error: TierstateError) -> bool:
     """Return whether the error is damage of an object in the store, and not of a file on this machine."""
     return isinstance(error, errors.CorruptData) and not str(error.facts.get("file", "/")).startswith("/")
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, int | str | None) else str(value)
 
 
 def _response(problem: ProblemKind, message: str, name: str, facts: dict[str, object]) -> Response:

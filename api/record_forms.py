@@ -123,8 +123,6 @@ class _Written(io.RawIOBase):
 
 
 class _Json:
-    """Records as JSON in a layout, with ``between`` as their separator."""
-
     def __init__(self, layout: Callable[[str], Layout], begin: bytes, between: bytes, end: bytes) -> None:
         self._layout, self._begin, self._between, self._end = layout, begin, between, end
         self._skip = len(between)

@@ -60,10 +60,6 @@ Tables = Callable[[], Sequence[Mapping[str, Any]]]
 """Returns the tables that follow topics, with the fields of `models.Table` at least."""
 
 
-def no_tables() -> Sequence[Mapping[str, Any]]:
-    return ()
-
-
 @dataclass(eq=False, slots=True)
 class _Watch:
     """The wait for one place. ``next_look`` is set and replaced by every look, so a waiter sees each result once."""
@@ -174,7 +170,7 @@ class FetchService:
         self.agents = frozenset(host.lower() for host in settings.agents)
         self.plans, self.boards, self.values = plans, AgentBoards(clock, self.agents), values
         self.reader, self.settings, self.clock = reader, settings, clock
-        self.tables: Tables = no_tables
+        self.tables: Tables = tuple
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
         auth = settings.auth
@@ -182,7 +178,7 @@ class FetchService:
         self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
         self._hidden = frozenset(hidden)
-        self._silent_until = self._outage_until = float("-inf")
+        self._outage_until = float("-inf")
         self._patterns = [re.compile(pattern) for pattern in settings.topics]
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
@@ -212,7 +208,6 @@ class FetchService:
         return topic
 
     def look(self) -> Look:
-        """Return the `Look` for one answer."""
         return Look(self.reader, self.in_outage, self.is_outage)
 
     @property
@@ -299,21 +294,18 @@ class FetchService:
         return bounds.local_start
 
     def remember(self, topic: str, partition: int, bounds: LogicalBounds) -> None:
-        """Remember the bounds of an answer."""
         with self._lock:
             self._local_starts[topic, partition] = bounds.local_start
 
     def fetch_remote(self, topic: str, partition: int, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         """Return a piece of the remote tier alone, from the view alone while brokers do not answer. Blocks."""
-        reader, now = self.reader, self.clock.monotonic
-        if now() >= self._silent_until:
+        place = topic, partition, offset
+        if not self.in_outage:
             try:
-                return reader.fetch(
-                    topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=Tier.REMOTE
-                )
-            except (BrokerUnavailable, TimedOut):
-                self._silent_until = now() + SILENT_S
-        return reader.fetch_without_brokers(topic, partition, offset, max_bytes=max_bytes, isolation=isolation)
+                return self.reader.fetch(*place, max_bytes=max_bytes, isolation=isolation, tier=Tier.REMOTE)
+            except (BrokerUnavailable, TimedOut) as error:
+                self.is_outage(error)
+        return self.reader.fetch_without_brokers(*place, max_bytes=max_bytes, isolation=isolation)
 
     async def _end_of(self, place: Place) -> Offset:
         topic, partition, isolation = place
@@ -332,7 +324,6 @@ async def service_of(request: Request) -> FetchService:
 
 
 def caller_of(request: Request) -> Caller:
-    """Return the caller that `auth.py` found."""
     caller = request.scope[CALLER]
     assert isinstance(caller, Caller)
     return caller

@@ -222,7 +222,6 @@ def times_of(reader: Look, topic: str, partition: int) -> models.PartitionTimes:
 
 
 def thinned(pairs: list[tuple[Offset, TimestampMs]]) -> tuple[tuple[Offset, TimestampMs], ...]:
-    """Return at most `MOST_PAIRS` of the pairs, evenly spread, with the first and the last pair."""
     if len(pairs) <= MOST_PAIRS:
         return tuple(pairs)
     last = len(pairs) - 1

@@ -215,7 +215,6 @@ def _topic(
 
 
 def _status(service: FetchService, topic: str, view: PartitionView) -> Mapping[str, Any]:
-    """Return the agent's status of the partition as far as it is known; empty if it is not."""
     service.boards.renew(addresses_of([view]))
     status = status_of(topic, view, service.boards.known())
     return status if isinstance(status, Mapping) else {}
@@ -285,7 +284,7 @@ def _partition(
         leases=[
             models.Lease(
                 id=lease.id,
-                holder=shown_holder(lease.holder, user),
+                holder=lease.holder if user is None or user_of_plan(lease.holder) == user else ANOTHER,
                 offsets=models.Offsets(start=lease.offsets.start, end=lease.offsets.end),
                 expires_at=lease.expires_at,
             )
@@ -297,11 +296,6 @@ def _partition(
 
 # Agents' statuses and leases' holders name groups and users. If Kafka decides about rights, a caller sees the groups
 # that the brokers list to this caller, and the holders that are the caller's own plans.
-
-
-def shown_holder(holder: str, user: str | None) -> str:
-    """Return the holder, or `ANOTHER` if the holder is not a plan of ``user``. ``user`` None: the caller sees all."""
-    return holder if user is None or user_of_plan(holder) == user else ANOTHER
 
 
 def shown_status(status: Mapping[str, Any], groups: Collection[str], user: str) -> dict[str, Any]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..rules.lost_facts import Aftermath
 from ..runtime.units import counted
 from ..state.errors import CorruptData, Difference
-from ..state.segment import RemoteSegment
 from .context import Context
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,6 +34,7 @@ def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bo
     Exit code 1 when a promise is broken, 3 when the store does not answer, 5 when it denies access.
     """
     from ..app.opening.connection import open_store_of
+    from ..storage.contract_trial import Trial
 
     promises = _chosen(names)
     if url is not None:
@@ -42,10 +44,9 @@ def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bo
         _estimate(context, settings.store.url, promises)
         return
     store = open_store_of(settings, listener=context.note_event, make=True)
-    try:
-        _judge(context, _Certificate(context, store.description, promises), _trial(store), go_on)
-    finally:
-        store.close()
+    with closing(store):
+        trial = Trial(store, f"{PREFIX}{RandomIds().uuid().hex()}/")  # lower case: one promise tests case sensitivity
+        _judge(context, _Certificate(context, store.description, promises), trial, go_on)
 
 
 def _chosen(names: Sequence[str]) -> list[Promise]:
@@ -59,12 +60,6 @@ def _chosen(names: Sequence[str]) -> list[Promise]:
             near = get_close_matches(name, promises_by_name, n=1)
             raise InvalidRequest("no such promise", promise=repr(name), did_you_mean=repr(near[0]) if near else None)
     return [promise for promise in STORE_PROMISES if not names or promise.name in names]
-
-
-def _trial(store: Any) -> Trial:
-    from ..storage.contract_trial import Trial
-
-    return Trial(store, f"{PREFIX}{RandomIds().uuid().hex()}/")  # lower case: one promise tests case sensitivity
 
 
 def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: bool) -> None:
@@ -101,18 +96,16 @@ class _Certificate:
         self._print(f"store   {store}")
 
     def add(self, promise: Promise, broken: TierstateError | None, seconds: float) -> None:
+        width = max(len(each.name) for each in self.promises)
         row: dict[str, Any] = {"promise": promise.name, "kept": broken is None, "seconds": round(seconds, 3)}
-        self._print(f"{'BROKEN' if broken else 'kept  '}  {promise.name.ljust(self._width)}  {seconds:7.2f} s")
+        self._print(f"{'BROKEN' if broken else 'kept  '}  {promise.name.ljust(width)}  {seconds:7.2f} s")
         if broken is not None:
             self.broken.append(promise.name)
             row |= {"seen": str(broken), "why": promise.why, "cost": promise.cost, "remedy": promise.remedy}
-            for title, text in (
-                ("seen", str(broken)),
-                ("needed because", promise.why),
-                ("what it costs", promise.cost),
-                ("what to do", promise.remedy),
-            ):
-                self._print(f"        {title}: {text}")
+            self._print(f"        seen: {broken}")
+            self._print(f"        needed because: {promise.why}")
+            self._print(f"        what it costs: {promise.cost}")
+            self._print(f"        what to do: {promise.remedy}")
         self._rows.append(row)
 
     def finish(self, leftovers: list[str], now_ms: int) -> None:
@@ -121,13 +114,14 @@ class _Certificate:
         from ..storage.contract import STORE_PROMISES
 
         kept, total = len(self._rows) - len(self.broken), len(STORE_PROMISES)
+        checked = {row["promise"] for row in self._rows}
         document = {
             "store": self.store,
             "at": moment(now_ms),
             "tierstate": version("tierstate"),
             "certified": kept == total,
             "promises": self._rows,
-            "not_checked": [each.name for each in STORE_PROMISES if each.name not in self._judged],
+            "not_checked": [each.name for each in STORE_PROMISES if each.name not in checked],
             "left_behind": leftovers,
         }
         if self._context.as_json:
@@ -138,14 +132,6 @@ class _Certificate:
             f"{verdict}: {kept} of {total} promises kept, {len(self.broken)} broken, "
             f"{total - len(self._rows)} not checked, at {document['at']} by tierstate {document['tierstate']}"
         )
-
-    @property
-    def _judged(self) -> set[str]:
-        return {row["promise"] for row in self._rows}
-
-    @property
-    def _width(self) -> int:
-        return max(len(promise.name) for promise in self.promises)
 
     def _print(self, text: str) -> None:
         if not self._context.as_json:

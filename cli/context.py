@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -146,10 +147,8 @@ class Context:
             raise InvalidRequest(f"{flag} waits for what is new, and the bucket's view stands still")
 
     def _tell_age(self, age: ViewAge) -> None:
-        if self.as_json:
-            self.output.json_note({"view": age.as_json()})
-        else:
-            self.output.note(str(age))
+        document = json.dumps({"view": age.as_json()}, ensure_ascii=False, default=str)
+        self.output.note(document if self.as_json else str(age))
 
     def note_event(self, event: Event) -> None:
         """Print a note for an event that people must see; ignore other events. This method is a `Listener`."""

@@ -105,7 +105,7 @@ def _with_agents(
 def _without_agents(
     connection: BucketConnection | Kip405Connection, view: TierView, partitions: Sequence[TopicIdPartition], topic: str
 ) -> list[PartitionFacts]:
-    from ..app.looking.partition_facts import look_at_kafkas, look_at_past
+    from ..app.looking.partition_facts import look_at, look_at_past
     from ..app.opening.bucket_connection import BucketConnection
 
     facts = []
@@ -115,7 +115,8 @@ def _without_agents(
         else:
             bounds = connection.bounds(topic, each.partition)
             view.require_fresh(view.tier_partition(each), 0.0)
-            facts.append(look_at_kafkas(view.partition(each), bounds, topic))
+            looked = look_at(view.partition(each), bounds, topic)
+            facts.append(replace(looked, agent="none: Kafka tiers this topic itself", unconfirmed=None))
     return facts
 
 

@@ -180,9 +180,12 @@ def _count_by_spark(
     If that job fails, one job for each partition follows. Partitions that fail then are added to ``unread``.
     """
     from ..spark.digest import DigestRange, digest_via_spark
+    from ..spark.options import options_of
     from ..spark.sessions import local_session
 
-    options = _spark_options(context, isolation)
+    alone = context.settings.view.source == "bucket"
+    settings = context.settings_with("store.url", *([] if alone else ["kafka.bootstrap.servers"]))
+    options = options_of(settings) | {"isolation": isolation.value, "includeHeaders": "true"}
     wholes = {partition: DigestRange(topic, partition, *extent) for partition, extent, _ in selections}
     parts = {
         partition: [DigestRange(topic, partition, low, high) for low, high in _inside(extent, ranges)]
@@ -201,15 +204,6 @@ def _count_by_spark(
         return [Counted(each.partition, each.start, each.end, *counts[each]) for each in ranges if each in counts]
 
     return counted(wholes.values()), counted(each for ranges in parts.values() for each in ranges)
-
-
-def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
-    """Return the settings as options of ``format("tierstate")``."""
-    from ..spark.options import options_of
-
-    alone = context.settings.view.source == "bucket"
-    settings = context.settings_with("store.url", *([] if alone else ["kafka.bootstrap.servers"]))
-    return options_of(settings) | {"isolation": isolation.value, "includeHeaders": "true"}
 
 
 def _segment_ranges(context: Context, topic: TopicArgument, source: RecordSource) -> dict[int, list[tuple[int, int]]]:

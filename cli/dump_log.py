@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..log.batch import BatchHeader
     from ..log.folder import LogFiles
     from ..log.record_parser import LogPiece
-    from ..storage.segment.encryption import KeyUnwrapper
 
 MANIFEST = ".rsm-manifest"
 FEW_RECORDS = 10_000
@@ -132,6 +131,7 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
     from ..storage.directory import DirectoryStore
     from ..storage.object_store import ObjectStore
     from ..storage.open import open_store
+    from ..storage.segment.keyring import KeyRing
 
     if "://" in path and not path.startswith("file://"):
         scheme, _, rest = path.partition("://")
@@ -143,15 +143,9 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
         root = file.parents[min(2, len(file.parents) - 1)]
         store, key = DirectoryStore(root, make=False, marked=False), file.relative_to(root).as_posix()
     with closing(store):
-        segment = open_copied(store, key, keys=_keys(context, keyring))
+        ring = keyring or context.settings.encryption.keyring
+        segment = open_copied(store, key, keys=KeyRing.load(ring) if ring else None)
         yield Dumped(segment.topic, segment.partition.partition, segment)
-
-
-def _keys(context: Context, keyring: Path | None) -> KeyUnwrapper | None:
-    from ..storage.segment.keyring import KeyRing
-
-    path = keyring or context.settings.encryption.keyring
-    return KeyRing.load(path) if path else None
 
 
 def _print_records(dumped: Dumped, pieces: Iterable[LogPiece], encoding: str) -> None:

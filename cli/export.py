@@ -234,12 +234,7 @@ def _check(context: Context, export: Export, topic: str) -> None:
         context.output.table(
             ("file", "problem", "offset"),
             [(each.key, each.problem, each.offset) for each in done.findings],
-            {
-                "topic": topic,
-                "into": export.into,
-                "findings": [asdict(each) for each in done.findings],
-                **counts,
-            },
+            {"topic": topic, "into": export.into, "findings": [asdict(each) for each in done.findings], **counts},
         )
     for error in done.errors:
         raise error

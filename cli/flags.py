@@ -151,10 +151,7 @@ def declare(
 
 
 def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Pass the `Context` as a command function's first argument.
-
-    Raises InvalidRequest for ``--gateway`` if the command is not in `COMMANDS`.
-    """
+    """Pass the `Context` as the first argument. Raises InvalidRequest for ``--gateway`` outside of `COMMANDS`."""
 
     @click.pass_context
     @wraps(function)

@@ -51,7 +51,7 @@ def command(context: Context, topic: TopicArgument | None, end: str | None, exec
     with context.connected() as connection:
         name, number = (topic.topic, topic.partition) if topic else (None, None)
         follower, partitions = follow_facts(connection, name, number)
-        leases = _leases(follower, partitions)
+        leases = [(each, lease) for each in partitions for lease in follower.partition(each).leases]
         if end is not None:
             leases = [each for each in leases if each[1].id == end]
             if not leases:
@@ -60,10 +60,6 @@ def command(context: Context, topic: TopicArgument | None, end: str | None, exec
                 take_back(connection, follower, partition, (key_of(lease),))
             context.output.note("ended:" if execute else "nothing was done: --execute ends it")
         _show(context, [_said(follower, *each) for each in leases], ended=execute)
-
-
-def _leases(follower: Follower, partitions: list[TopicIdPartition]) -> list[tuple[TopicIdPartition, ReaderLease]]:
-    return [(each, lease) for each in partitions for lease in follower.partition(each).leases]
 
 
 def _said(follower: Follower, partition: TopicIdPartition, lease: ReaderLease) -> dict[str, Any]:

@@ -20,10 +20,9 @@ from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, USAGE, exit_code
 from .flags import add_global_options, global_options
 from .output import checked_stdout
-from .serving import leave
+from .serving import DEBUG_VARIABLE, leave
 from .table import BY_NAME, ENTRIES, SECTIONS
 
-DEBUG_VARIABLE = "TIERSTATE_DEBUG"
 COMPLETE_VARIABLE = "_TIERSTATE_COMPLETE"
 AGAIN_S = 0.05
 
@@ -103,7 +102,10 @@ def _run(args: Sequence[str], context: Context) -> int:
     try:
         # Not `root.main`: it would turn a closed pipe into exit code 1.
         with root.make_context("tierstate", list(args), obj=context) as ctx:
-            _invoke(ctx)
+            from ..runtime.extras import importing
+
+            with importing("columns", "this command"):
+                root.invoke(ctx)
         context.deadline.cancel()
         return DONE
     except click.exceptions.Exit as over:
@@ -140,14 +142,6 @@ def _bug(context: Context, error: Exception) -> int:
     if not _trace(error) and not context.as_json:
         sys.stderr.write(f"tierstate: run it again with {DEBUG_VARIABLE}=1 and report what it prints\n")
     return BUG
-
-
-def _invoke(ctx: click.Context) -> None:
-    """Run the command. Raises MissingExtra if a module of the extra ``columns`` is missing."""
-    from ..runtime.extras import importing
-
-    with importing("columns", "this command"):
-        root.invoke(ctx)
 
 
 def _tell(context: Context, error: Exception, message: str, code: int) -> None:

@@ -66,7 +66,6 @@ class Output:
         self._stdout.flush()
 
     def line(self, text: str = "") -> None:
-        """Print one line of data."""
         from ..runtime.visible import visible  # imported here, so that --help imports no other package
 
         self._stdout.write(visible(text) + "\n")
@@ -108,15 +107,11 @@ class Output:
         elif not self.quiet:
             self._stderr.write(visible(text) + "\n")
 
-    def json_note(self, value: object) -> None:
-        """Print a note that programs read too, as one JSON object on one line."""
-        self.note(json.dumps(value, ensure_ascii=False, default=str))
-
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:
         """Yield a function that advances a progress bar, shown if stderr is a terminal. ``total`` None is unknown."""
         if self.quiet or not self._stderr.isatty():
-            yield _nothing
+            yield lambda amount: None
             return
         from rich.progress import Progress
 
@@ -139,7 +134,3 @@ class Output:
         from rich.console import Console
 
         return Console(file=file, no_color=not self.colour or None, highlight=False)
-
-
-def _nothing(amount: int) -> None:
-    """Do nothing, because there is no progress bar."""

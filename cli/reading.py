@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def isolation_option(default: Isolation) -> Decorator:
-    """Return the option ``--isolation`` with the given default."""
     return click.option(
         "--isolation",
         type=click.Choice([each.value for each in Isolation]),

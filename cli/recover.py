@@ -109,7 +109,6 @@ def _judge(recovery: Recovery) -> None:
 
 
 def _document(recovery: Recovery, executed: bool) -> dict[str, Any]:
-    """Return the one JSON document of the command."""
     return {
         "cluster_id": recovery.cluster_id,
         "executed": executed,
@@ -155,7 +154,6 @@ def _partition(recovery: Recovery, plan: PartitionPlan) -> dict[str, Any]:
 
 
 def _show(output: Output, recovery: Recovery, executed: bool) -> None:
-    """Print the plan, one line for each item."""
     if output.as_json:
         output.document(_document(recovery, executed))
         return
@@ -226,10 +224,7 @@ def is_paused(plan: PartitionPlan) -> bool:
 
 
 def _without_manifest(bucket: Bucket, partition: TopicIdPartition) -> str | None:
-    """Return the key of an object of the partition whose manifest is damaged or missing, or None.
-
-    That object may have the lost records.
-    """
+    """Return the key of an object whose manifest is damaged or missing, and that may have the lost records, or None."""
     keys = [*(each.key for each in bucket.damaged), *(each.base_key for each in bucket.uncommitted)]
     return next((key for key in keys if f"-{partition.topic_id}/{partition.partition}/" in key), None)
 

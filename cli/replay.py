@@ -88,11 +88,7 @@ def command(
 
 
 def _print(
-    context: Context,
-    source: str,
-    store: ViewStore,
-    replays: list[Replayed],
-    only: list[TopicIdPartition] | None,
+    context: Context, source: str, store: ViewStore, replays: list[Replayed], only: list[TopicIdPartition] | None
 ) -> None:
     from ..follower.digests import digests_of
 

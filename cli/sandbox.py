@@ -37,7 +37,7 @@ def up(context: Context, brokers: int, release: str, folder: Path | None) -> Non
         (folder or detached.default_folder()).absolute(), brokers, context.output.note, release=release
     )
     _show(context, sandbox)
-    context.output.note(f"Stop it with: tierstate sandbox down{_dir_flag(folder)}")
+    context.output.note("Stop it with: tierstate sandbox down" + (f" --dir {folder}" if folder else ""))
 
 
 @declare("sandbox down", group=command)
@@ -83,7 +83,3 @@ def _show(context: Context, sandbox: DetachedSandbox) -> None:
     if not context.as_json:
         context.output.line(f"bootstrap.servers  {sandbox.bootstrap}")
     context.output.table(columns, rows, document)
-
-
-def _dir_flag(folder: Path | None) -> str:
-    return f" --dir {folder}" if folder else ""

@@ -65,16 +65,18 @@ def require_open_files() -> None:
 def service_logs(context: Context) -> FilteringBoundLogger:
     """Return the logger of a service. It also gets warnings of libraries, and masks the secrets of the settings."""
     from ..runtime.logs import FORMAT_VARIABLE, open_logs, take_library_logs
+    from ..runtime.settings_keys import is_secret, path_of_dotted
 
     if context.own_process:
         require_open_files()
+    live = context.settings.live  # secrets that the process reads again while it runs
     logger = open_logs(
         os.environ,
         as_json=context.as_json,
         colour=not context.no_color,
         debug=os.environ.get(DEBUG_VARIABLE) == "1",
         secrets=list(secrets_of(context.settings)),
-        later=lambda: rotated_secrets(context.settings),
+        later=lambda: [secret.value for key, secret in live.items() if is_secret(path_of_dotted(key))],
     )
     take_library_logs(logger)
     if context.as_json or os.environ.get(FORMAT_VARIABLE) == "json":
@@ -101,13 +103,6 @@ def secrets_of(settings: Settings) -> Iterator[str]:
         for value in dict(one).values() if isinstance(one, BaseModel) else ():
             if isinstance(value, SecretStr):
                 yield value.get_secret_value()
-
-
-def rotated_secrets(settings: Settings) -> list[str]:
-    """Return the current values of the secrets that the process reads again while it runs."""
-    from ..runtime.settings_keys import is_secret, path_of_dotted
-
-    return [secret.value for key, secret in settings.live.items() if is_secret(path_of_dotted(key))]
 
 
 def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
@@ -149,7 +144,6 @@ class _Closing:
         self.leave("closing took too long and is abandoned")
 
     def leave(self, what: str, **facts: object) -> NoReturn:
-        """Log a warning and end the process."""
         self._warn(what, exit_code=self.code, **{name: value for name, value in facts.items() if value is not None})
         leave(self.code)
 

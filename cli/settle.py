@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from ..rules.lineages import Unknown, unknown_of
 from ..runtime.clock import SystemClock
 from ..runtime.id_source import RandomIds
 from ..runtime.units import counted
+from ..state.epochs import Lineage
 from ..state.errors import InvalidRequest, NotTiered
 from ..state.facts import ContradictionSettled, LineageSettled
 from ..state.ids import FactId
@@ -139,22 +141,16 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
 
 
 def _document(view: PartitionView, unknown: Unknown | None, executed: bool) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    pairs = (
-        None
-        if unknown is None
-        else {
-            name: [[e.epoch, e.start_offset] for e in lineage.entries]
-            for name, lineage in (("known", unknown.lineage), ("continues", unknown.continues), ("anew", unknown.anew))
-        }
-    )
+    lineages: dict[str, Lineage] = {}
+    if unknown is not None:
+        lineages = {"known": unknown.lineage, "continues": unknown.continues, "anew": unknown.anew}
+    pairs = {name: [[e.epoch, e.start_offset] for e in each.entries] for name, each in lineages.items()}
     return {
         "topic": view.topic,
         "topic_id": view.partition.topic_id,
         "partition": view.partition.partition,
         "executed": executed,
-        "unknown_lineage": pairs,
+        "unknown_lineage": pairs or None,
         "contradictions": [{"text": text, "facts": _quotes(view, text)} for text in view.contradictions],
         "settled": [{**asdict(fact), "partition": view.partition.partition} for fact in view.settled],
     }

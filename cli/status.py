@@ -67,7 +67,6 @@ def _row(overview: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _size(size: int | None) -> str:
-    """Return an approximate size as text. ``--json`` shows exact bytes."""
     return "unknown" if size is None else about_size(size)
 
 

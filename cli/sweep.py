@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 @click.option("--orphan", "orphans", multiple=True, metavar="KEY", help="Delete this too, though no fact names it.")
 @click.option("--orphans-from", type=click.File(), metavar="FILE", help="And what is listed here, one key a line.")
 def command(
-    context: Context,
-    topic: TopicArgument | None,
-    execute: bool,
-    orphans: tuple[str, ...],
-    orphans_from: TextIO | None,
+    context: Context, topic: TopicArgument | None, execute: bool, orphans: tuple[str, ...], orphans_from: TextIO | None
 ) -> None:
     """Show the objects of a partition, a topic or all topics that no segment needs, and delete what may go.
 

@@ -77,9 +77,7 @@ class TypedFlags:
         envelope: str | None = None,
         only: Only | None = None,
     ) -> Columns:
-        """Return the columns; flat if there is a ``prefix``. Raises InvalidRequest for an invalid schema or flag, and
-        errors of ``latest``.
-        """
+        """Return the columns, flat with ``prefix``. Raises InvalidRequest for a bad schema or flag, or as `latest`."""
         from ..lake.columns import Columns
 
         if self.key.registered and AVRO not in (self.key.format, self.value.format):

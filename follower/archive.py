@@ -17,14 +17,7 @@ from itertools import repeat
 
 from ..broker.tier_reader import UNKNOWN_EPOCH, lost_heads
 from ..broker.tier_topic import TierTopic
-from ..state.errors import (
-    CorruptData,
-    InvalidRequest,
-    ObjectExists,
-    PositionLost,
-    TierStateLost,
-    Unavailable,
-)
+from ..state.errors import CorruptData, ObjectExists, PositionLost, TierStateLost, Unavailable
 from ..state.keys import said_by_people
 from ..state.offsets import Position, TimestampMs
 from ..state.view import ViewStore
@@ -156,9 +149,8 @@ def _furthest(shelf: Shelf[ObjectReader], names: Sequence[PieceName]) -> Piece |
     name = furthest_of(names)
     if name is None:
         return None
-    piece, identity = read_piece(shelf.objects, shelf.place, name), shelf.identity
-    if (piece.header.cluster_id, piece.header.partitions) != (identity.cluster_id, identity.partitions):
-        raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
+    piece = read_piece(shelf.objects, shelf.place, name)
+    piece.require_of(shelf.identity)
     return piece
 
 
@@ -197,9 +189,7 @@ def _drafts(
 
 
 def cut_archive(
-    shelf: Shelf[ObjectStore],
-    older_than: TimestampMs,
-    new_store: Callable[[], ViewStore],
+    shelf: Shelf[ObjectStore], older_than: TimestampMs, new_store: Callable[[], ViewStore]
 ) -> Generator[str, None, Position]:
     """Remove complete windows whose newest record is older than ``older_than`` (ms). Returns the archive's new start.
 

@@ -114,18 +114,18 @@ class Piece:
         """The anchor of the last record in the piece, or before it if the piece has no records; None if unknown."""
         return self.entries[-1].anchor if self.entries else anchor_in(self.header)
 
+    def require_of(self, identity: ViewIdentity) -> None:
+        """Raise InvalidRequest if another cluster or mapping wrote the piece."""
+        if (self.header.cluster_id, self.header.partitions) != (identity.cluster_id, identity.partitions):
+            raise InvalidRequest("the archive is of another cluster or mapping", file=self.name.key)
+
 
 def border_after(position: int) -> Position:
     """Return the first position after the window of ``position``."""
     return Position((position // WINDOW + 1) * WINDOW)
 
 
-def encode_piece(
-    identity: ViewIdentity,
-    tier_partition: int,
-    draft: Draft,
-    previous: Piece | None,
-) -> bytes:
+def encode_piece(identity: ViewIdentity, tier_partition: int, draft: Draft, previous: Piece | None) -> bytes:
     """Return the bytes of the object. Raises InvalidRequest if the draft's range or entries are invalid."""
     first, last, entries = draft.first, draft.last, draft.entries
     positions = [each.position for each in entries]

@@ -60,12 +60,7 @@ class Archives:
     """This process's knowledge of one topic's archives in one history. Positions never decrease. Thread-safe."""
 
     def __init__(
-        self,
-        topic: TierTopic,
-        objects: ObjectStore,
-        identity: ViewIdentity,
-        clock: Clock,
-        every_s: float = LOOK_S,
+        self, topic: TierTopic, objects: ObjectStore, identity: ViewIdentity, clock: Clock, every_s: float = LOOK_S
     ) -> None:
         self._topic, self._objects, self._identity, self._clock = topic, objects, identity, clock
         self._every_s = every_s
@@ -194,16 +189,11 @@ class Archives:
         self.broken = self.broken or broken_history(self._identity.place(tier_partition), furthest, why)
         with suppress(Unavailable):  # the next check records it again; all other agents check, too
             say_parted(
-                self._objects,
-                self._identity.topic_id,
-                self._identity.history,
-                self._clock.now_ms(),
-                str(self.broken),
+                self._objects, self._identity.topic_id, self._identity.history, self._clock.now_ms(), str(self.broken)
             )
 
 
 def broken_history(place: TierPlace, furthest: PieceName, why: str) -> HistoryBroken:
-    """Return the error that names the archive, and how the topic diverged from it."""
     return HistoryBroken(
         f"the tier-state topic has parted from its archive: {why}; nothing is deleted until a person says what counts: "
         "tierstate recover --begin-history",

@@ -39,7 +39,6 @@ class SetDigest:
 
 
 def add_entry(digest: SetDigest, tier_partition: int, entry: Entry) -> None:
-    """Add one entry to a live-set digest."""
     digest.add(struct.pack(">Iq", tier_partition, entry.position), entry.key.encode(), entry.value or b"")
 
 

@@ -27,15 +27,12 @@ class Generations(Protocol):
 
     def fresh(self) -> ViewStore:
         """Return a new, empty view."""
-        ...
 
     def install(self, store: ViewStore) -> None:
         """Make this view the one that a restart resumes."""
-        ...
 
     def clean(self) -> None:
         """Delete all views but the installed one. The previous view must be closed."""
-        ...
 
     def close(self) -> None: ...
 
@@ -63,13 +60,11 @@ class ViewFolder:
         self._lock = file
 
     def close(self) -> None:
-        """Release the lock of the folder."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def current(self) -> Path | None:
-        """Return the folder of the generation in use, or None if there is none."""
         pointer = self.path / "CURRENT"
         name = pointer.read_text(errors="replace").strip() if pointer.exists() else ""
         return self.path / name if name.isdigit() and (self.path / name).is_dir() else None
@@ -116,7 +111,6 @@ class ViewFolder:
             raise kind("view cannot be named", path=pointer, reason=error.strerror) from error
 
     def clean(self) -> None:
-        """Remove every generation but the current one."""
         current = self.current()
         for entry in self.path.iterdir():
             if entry.name.isdigit() and entry != current:

@@ -13,12 +13,7 @@ from .rocksdb_view import ViewIdentity
 
 
 def open_view(
-    topic: TierTopic,
-    cluster_id: str,
-    clock: Clock,
-    following: Following = EVERYTHING,
-    *,
-    state_dir: Path | None = None,
+    topic: TierTopic, cluster_id: str, clock: Clock, following: Following = EVERYTHING, *, state_dir: Path | None = None
 ) -> Follower:
     """Return a started follower. Its view is in ``state_dir``/view, or in memory if ``state_dir`` is None.
 

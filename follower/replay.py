@@ -203,7 +203,4 @@ class Builder:
     def check_topic_id(self) -> None:
         """Raise Fenced when another topic has this name now: this process cannot recover from that."""
         if self._topic.current_topic_id() != self._topic.topic_id:
-            raise Fenced(
-                "the tier-state topic was re-created: restart this process",
-                topic_id=self._topic.topic_id,
-            )
+            raise Fenced("the tier-state topic was re-created: restart this process", topic_id=self._topic.topic_id)

@@ -93,7 +93,6 @@ class Database:
             return Batch(self._handles)
 
     def write(self, batch: Batch) -> None:
-        """Write the batch atomically."""
         try:
             self._db.write(batch.raw)
         except DbClosedError as error:

@@ -210,7 +210,6 @@ class RocksView:
         self._remembered += state.fact_count - before
 
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
-        """Record that all records up to the partition's end at this time (ms) are applied."""
         with self._lock:
             self._replace(tier_partition, replace(self._tiers[tier_partition], as_of=now_ms), self._db.batch())
 
@@ -261,13 +260,7 @@ class RocksView:
                 self._forget_state(partition)
 
     def ingest(
-        self,
-        tier_partition: int,
-        table: Path,
-        position: Position,
-        epoch: int,
-        as_of: int,
-        anchor: Anchor | None = None,
+        self, tier_partition: int, table: Path, position: Position, epoch: int, as_of: int, anchor: Anchor | None = None
     ) -> None:
         """Use a table of `live_set_object.py`, which has no foreign keys, as the live set of a tier-state partition.
 
@@ -288,7 +281,6 @@ class RocksView:
         return self._tiers[tier_partition].position
 
     def as_of(self, tier_partition: int) -> int:
-        """Return the last time (ms) at which the view is known to have been at the end; 0 for never."""
         return self._tiers[tier_partition].as_of
 
     def epoch(self, tier_partition: int) -> int:

@@ -15,12 +15,12 @@ from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry, ViewStore
 from ..storage.object_store import ObjectReader
 from .archive_chain import Chain, chain_after, chain_of, newest_base, read_archive
-from .archive_piece import ArchivedEntry, Piece
+from .archive_piece import ArchivedEntry
 from .as_of import MIN_COMPACTION_LAG_MS
 from .live_set_object import BASE, LiveSetHeader, apply_table, fetch_table, read_header, read_live_table, scratch_folder
 from .object_names import PositionName
 from .replay import catch_up
-from .view_identity import Shelf, ViewIdentity
+from .view_identity import Shelf
 
 NO_TIME = TimestampMs(-1)
 
@@ -97,10 +97,7 @@ def replay_topic(
 
 
 def replay_archive(
-    shelf: Shelf[ObjectReader],
-    store: ViewStore,
-    to: Target = END,
-    progress: Progress | None = None,
+    shelf: Shelf[ObjectReader], store: ViewStore, to: Target = END, progress: Progress | None = None
 ) -> Replayed:
     """Replay the archive up to ``to`` or its end. ``store`` is empty, or has the live set of a checkpoint.
 
@@ -129,7 +126,7 @@ def replay_archive(
     position = chain.start
     reached = to.time is None
     for piece in read_archive(objects, chain, to.position):
-        _check_identity(piece, shelf.identity)
+        piece.require_of(shelf.identity)
         first = max(piece.name.first, chain.start)  # a checkpoint may end within a piece
         entries = [each for each in piece.entries if each.position >= first]
         below, ended = _below(entries, to)
@@ -163,11 +160,6 @@ def _load_base(
     return header
 
 
-def _check_identity(piece: Piece, identity: ViewIdentity) -> None:
-    if (piece.header.cluster_id, piece.header.partitions) != (identity.cluster_id, identity.partitions):
-        raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
-
-
 def _below(archived: Sequence[ArchivedEntry], to: Target) -> tuple[list[Entry], bool]:
     """Return the entries before the target, and whether a record at or after the target's time was found."""
     entries: list[Entry] = []
@@ -185,13 +177,13 @@ def archived_entries(shelf: Shelf[ObjectReader]) -> Iterator[Entry]:
 
     Raises InvalidRequest if the archive belongs to another cluster or mapping, and CorruptData if it is damaged.
     """
-    objects, identity = shelf.objects, shelf.identity
+    objects = shelf.objects
     chain = chain_of(objects, shelf.place)
     if chain.base is not None:
-        header, start = read_header(objects, chain.base, BASE, chain.place, identity)
+        header, start = read_header(objects, chain.base, BASE, chain.place, shelf.identity)
         with scratch_folder(None) as folder:
             table = fetch_table(objects, chain.base.key, header, start, folder)
             yield from read_live_table(table.path, folder / "database")
     for piece in read_archive(objects, chain):
-        _check_identity(piece, identity)
+        piece.require_of(shelf.identity)
         yield from (each.entry for each in piece.entries)

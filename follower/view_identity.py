@@ -28,7 +28,6 @@ class ViewIdentity:
     history: int = 0
 
     def place(self, tier_partition: int) -> TierPlace:
-        """Return the place of a tier-state partition's archive and checkpoints in the object store."""
         return TierPlace(self.topic_id, tier_partition, self.history)
 
     @property
@@ -51,5 +50,4 @@ class Shelf(Generic[Objects]):
 
     @property
     def place(self) -> TierPlace:
-        """The names of the objects of the archive and the checkpoints."""
         return self.identity.place(self.tier_partition)

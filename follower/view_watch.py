@@ -36,7 +36,6 @@ class ViewWatch:
         self._beheaded: dict[int, Position] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Call `look` every `LOOK_S` seconds until ``stop`` is set."""
         go_round("view watch", stop, lambda: self.look(stop), lambda: LOOK_S)
 
     def look(self, stop: threading.Event) -> None:

@@ -21,14 +21,7 @@ from ..state.local_segments import LocalSegment, LocalSegments
 from ..state.object_keys import not_own
 from ..state.offsets import Offset, OffsetRange, Position, TimestampMs, moment
 from ..state.partition_view import PartitionView, SegmentMeaning
-from ..state.retention import (
-    UNLIMITED,
-    TopicRetention,
-    WholeLog,
-    counted_from,
-    size_retention_end,
-    time_retention_end,
-)
+from ..state.retention import UNLIMITED, TopicRetention, WholeLog, counted_from, size_retention_end, time_retention_end
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
 from .leases import lease_on

@@ -321,10 +321,7 @@ def _gaps(
 
 
 def _sorted_out(
-    gaps: tuple[OffsetRange, ...],
-    coverage: Coverage,
-    log_start: Offset | None,
-    missing: tuple[RemoteSegment, ...],
+    gaps: tuple[OffsetRange, ...], coverage: Coverage, log_start: Offset | None, missing: tuple[RemoteSegment, ...]
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
     """Return the proven gaps and the unproven one: a range from the log start on, without any segment.
 

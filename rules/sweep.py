@@ -82,11 +82,7 @@ def failed_attempt(view: PartitionView, term: Term | None, bounds: LocalBounds) 
 
 
 def next_sweep(
-    view: PartitionView,
-    bounds: LocalBounds,
-    first_seen: Seen,
-    now_s: float,
-    grace_s: float,
+    view: PartitionView, bounds: LocalBounds, first_seen: Seen, now_s: float, grace_s: float
 ) -> StartDelete | str:
     """Return the next abandoned segment to delete, or why there is none. No attempt of this process may be in progress.
 
@@ -159,10 +155,7 @@ def no_archived_deletes(
 
 
 def classify(
-    listed: Iterable[ObjectInfo],
-    keys: ObjectKeys,
-    view: PartitionView,
-    archived_deletes: ArchivedDeletes,
+    listed: Iterable[ObjectInfo], keys: ObjectKeys, view: PartitionView, archived_deletes: ArchivedDeletes
 ) -> list[UnneededObject]:
     """Return the listed objects that the facts of this partition do not need. ``view``: captured after the listing.
 

@@ -27,11 +27,9 @@ class AnswerWatch:
         self.returned: Callable[[], None] = lambda: None
 
     def pause_s(self) -> float:
-        """Return the seconds until the next check."""
         return self._again_s if self._trouble else self._every_s
 
     def look(self) -> None:
-        """Check once whether the service answers."""
         before, self._asked_at = self._trouble, self._clock.monotonic()
         self._trouble = self._answer()
         before, self._asked_at = before or self._waited(), None
@@ -51,7 +49,6 @@ class AnswerWatch:
         return self._waited() or self._trouble
 
     def _waited(self) -> str | None:
-        """Return the trouble if the current check takes too long, else None."""
         asked_at = self._asked_at
         waited = 0.0 if asked_at is None else self._clock.monotonic() - asked_at
         return None if waited < self._timeout_s else f"{self._silent} waited_seconds={waited:.0f}"

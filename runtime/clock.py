@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Protocol
 
@@ -14,11 +13,9 @@ class Clock(Protocol):
 
     def now_ms(self) -> TimestampMs:
         """Return the wall clock in milliseconds since the epoch."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds that never go back."""
-        ...
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -34,26 +31,3 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
-
-
-class ManualClock:
-    """A clock in memory, for tests. Only `advance` and `sleep` change its time."""
-
-    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
-        self._ms = float(start_ms)
-        self._lock = threading.Lock()
-
-    def now_ms(self) -> TimestampMs:
-        with self._lock:
-            return TimestampMs(int(self._ms))
-
-    def monotonic(self) -> float:
-        with self._lock:
-            return self._ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-
-    def advance(self, seconds: float) -> None:
-        with self._lock:
-            self._ms += seconds * 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -25,11 +24,9 @@ class IdSource(Protocol):
 
     def uuid(self) -> bytes:
         """Return 16 bytes that are unique; their text never starts with ``-`` (as Kafka's ``Uuid.randomUuid``)."""
-        ...
 
     def jitter(self) -> float:
         """Return a number in [0, 1) for back-off."""
-        ...
 
 
 class RandomIds:
@@ -43,20 +40,3 @@ class RandomIds:
 
     def jitter(self) -> float:
         return int.from_bytes(os.urandom(7), "big") / 2**56
-
-
-class CountingIds:
-    """A source for tests, which counts 1, 2, 3, …. Sources with different seeds never return the same id."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._seed = seed
-        self._count = 0
-        self._lock = threading.Lock()
-
-    def uuid(self) -> bytes:
-        with self._lock:
-            self._count += 1
-            return self._seed.to_bytes(8, "big") + self._count.to_bytes(8, "big")
-
-    def jitter(self) -> float:
-        return 0.5

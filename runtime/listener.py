@@ -7,29 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import dataclass_transform
 
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
+@dataclass(frozen=True)
 class Event:
-    """An event. It is logged as information unless it is a `Warned` or a `Detail`."""
+    """An event. It is logged as information unless it is a `Warned` or a `Detail`. Each kind is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
 
 class Warned(Event):
     """An event that is logged as a warning."""
 
-    __slots__ = ()
-
 
 class Detail(Event):
     """A frequent event, which is logged for debugging only."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
 class OfPartition(Event):
     """An event of one partition, whose topic is named ``topic``."""
 
@@ -37,7 +37,6 @@ class OfPartition(Event):
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
 class SegmentCopied(OfPartition):
     """A segment became readable remotely. ``seconds``: from `copy-started` until `copy-finished` was applied."""
 
@@ -48,7 +47,6 @@ class SegmentCopied(OfPartition):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
 class CopyFailed(OfPartition, Warned):
     """A copy attempt ended without a segment."""
 
@@ -57,7 +55,6 @@ class CopyFailed(OfPartition, Warned):
     consecutive_failures: int
 
 
-@dataclass(frozen=True, slots=True)
 class TransactionIndexRebuilt(OfPartition, Warned):
     """The broker's transaction index ``file`` contradicts the markers in its log; the copy's index is built from these.
 
@@ -69,21 +66,18 @@ class TransactionIndexRebuilt(OfPartition, Warned):
     difference: str
 
 
-@dataclass(frozen=True, slots=True)
 class LocalTrimmed(OfPartition):
     """The broker's log start moved to ``offset``."""
 
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
 class TrimRefused(OfPartition, Detail):
     """The local tier was not trimmed; ``reason`` is why."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class LogStartMoved(OfPartition):
     """The log begins at ``log_start_offset`` from now on; ``reason`` is the fact's reason."""
 
@@ -91,14 +85,12 @@ class LogStartMoved(OfPartition):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class GapFound(OfPartition, Warned):
     """The broker no longer has ``offsets``, and no readable segment has them: readers fail there."""
 
     offsets: OffsetRange
 
 
-@dataclass(frozen=True, slots=True)
 class SegmentDeleteBegan(OfPartition):
     """A segment is marked for deletion: it is no longer readable, and its objects are deleted after the grace."""
 
@@ -107,7 +99,6 @@ class SegmentDeleteBegan(OfPartition):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class SegmentDeleted(OfPartition):
     """A segment's objects were deleted. ``object_bytes`` is from its descriptor; 0 if its copy was never finished."""
 
@@ -116,7 +107,6 @@ class SegmentDeleted(OfPartition):
     object_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
 class OrphansFound(OfPartition):
     """All objects of a partition were listed: ``objects`` and ``bytes`` count those that no fact names and that are
     kept, ``condemned`` those that an accepted delete marked. ``missing`` counts absent objects of readable segments.
@@ -128,7 +118,6 @@ class OrphansFound(OfPartition):
     missing: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class FactsErased(OfPartition):
     """Tombstones were written for facts that can never matter again; ``why`` is a short reason."""
 
@@ -136,7 +125,6 @@ class FactsErased(OfPartition):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
 class OperationFailed(OfPartition, Warned):
     """An operation other than a copy or a trim ended early (``operation``: expire, sweep, erase)."""
 
@@ -144,14 +132,12 @@ class OperationFailed(OfPartition, Warned):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class ClocksDiffer(Warned):
     """The clocks of this machine, the brokers or the store began to differ by more than a few seconds."""
 
     said: str
 
 
-@dataclass(frozen=True, slots=True)
 class HeartbeatsAwaited(Event):
     """This process waits ``seconds`` before it goes on, to learn whether ``agents`` still run."""
 
@@ -159,21 +145,18 @@ class HeartbeatsAwaited(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
 class CustodyStepTaken(OfPartition, Warned):
     """The custodian took a step for a partition whose topic was deleted or seemed to be deleted."""
 
     step: str
 
 
-@dataclass(frozen=True, slots=True)
 class HoldReported(OfPartition, Warned):
     """An agent saw two facts contradict each other. Nothing of the partition is deleted until a person decides."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class ChoreFailed(Warned):
     """A chore of a tier-state partition failed and is repeated later (``chore``: archive, checkpoint, custody).
 
@@ -186,14 +169,12 @@ class ChoreFailed(Warned):
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class TermStarted(OfPartition):
     """A term began and its `LeaderElected` is in the view."""
 
     term: str
 
 
-@dataclass(frozen=True, slots=True)
 class TermEnded(OfPartition, Warned):
     """A term ended; ``reason`` is why (fenced, unknown append outcome, broker no longer leads)."""
 
@@ -201,21 +182,18 @@ class TermEnded(OfPartition, Warned):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class PartitionRefused(OfPartition, Warned):
     """A partition is not tiered; ``reason`` is why."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class ViewRebuilt(Warned):
     """A follower deleted its view and replays the topic; ``reason`` is why."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointUsed(Event):
     """An empty view was filled with the ``facts`` of checkpoints instead of the first part of the topic.
 
@@ -226,7 +204,6 @@ class CheckpointUsed(Event):
     facts: int
 
 
-@dataclass(frozen=True, slots=True)
 class FactsApplied(Detail):
     """A follower applied facts of one tier-state partition, about ``partitions``. ``said_by_people``: the batch has
     orders, holds or decisions of people, or tombstones for them, also if the follower does not keep such facts.
@@ -239,7 +216,6 @@ class FactsApplied(Detail):
     said_by_people: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class SecondValueSeen(Warned):
     """A follower read a second value under a key that is written only once: an integrity alarm."""
 
@@ -249,7 +225,6 @@ class SecondValueSeen(Warned):
     second_position: int
 
 
-@dataclass(frozen=True, slots=True)
 class StoreThrottled(Warned):
     """The object store asks to slow down: the request for ``object_key`` is sent again after ``seconds``."""
 
@@ -258,7 +233,6 @@ class StoreThrottled(Warned):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
 class RequestRepeated(Detail):
     """The object store failed or did not answer: the request for ``object_key`` is sent again after ``seconds``."""
 
@@ -268,7 +242,6 @@ class RequestRepeated(Detail):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class WriteRepeated(Event):
     """A write failed, and the same ``bytes`` are about to be sent to the object store again."""
 
@@ -277,14 +250,12 @@ class WriteRepeated(Event):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
 class ConditionalPutIgnored(Warned):
     """The object store overwrote an object despite If-None-Match. This alone loses nothing: keys are never reused."""
 
     store: str
 
 
-@dataclass(frozen=True, slots=True)
 class KeyRingRead(Event):
     """The key ring's file changed and was read again: new segments are encrypted under ``active``."""
 
@@ -293,7 +264,6 @@ class KeyRingRead(Event):
     active_before: str
 
 
-@dataclass(frozen=True, slots=True)
 class KeyRingRefused(Warned):
     """The key ring's file changed and cannot be used: the previous ring, with ``active``, stays in use."""
 
@@ -302,7 +272,6 @@ class KeyRingRefused(Warned):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class LogFolderLost(Warned):
     """The agent continues without one of the broker's log folders."""
 
@@ -310,14 +279,12 @@ class LogFolderLost(Warned):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class LogFolderBack(Event):
     """A log folder that was lost belongs to the broker again."""
 
     folder: str
 
 
-@dataclass(frozen=True, slots=True)
 class RemoteFetched(Detail):
     """One request that read the object store for readers: a manifest, an index, a run of chunks."""
 
@@ -326,7 +293,6 @@ class RemoteFetched(Detail):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
 class GatewayAnswered(Detail):
     """A gateway finished one call. ``bytes`` of the body were sent; ``seconds`` count from the end of the call's head.
 
@@ -341,7 +307,6 @@ class GatewayAnswered(Detail):
     tier: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class ChunkCacheOff(Warned):
     """The disk cache of chunks is off, from the start or from now on; reads continue without it."""
 
@@ -349,7 +314,6 @@ class ChunkCacheOff(Warned):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class LoginRefused(Warned):
     """``server`` of ``service`` (``kafka``, ``store``) refused ``user``. ``again``: its last refusal was the same."""
 
@@ -367,7 +331,6 @@ class LoginRefused(Warned):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class LoginAccepted(Event):
     """A login that was refused is accepted again."""
 

@@ -74,7 +74,6 @@ class LiveSecret:
 
 
 def current(value: str | LiveSecret) -> str:
-    """Return the text of a plain value or of a live secret."""
     return value if isinstance(value, str) else value.now()
 
 

@@ -39,9 +39,7 @@ class LoginWatch:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers that refuse the login of this process now."""
         return tuple(self._refused)
 
     def troubles(self) -> list[str]:
-        """Return one sentence for each of `servers`."""
         return [str(each) for each in self._refused.values()]

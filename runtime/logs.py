@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, TextIO
 
 import structlog
@@ -73,8 +73,8 @@ def log_events(logger: FilteringBoundLogger) -> Listener:
     """Return a listener that logs events: problems as warnings, frequent and repeated events only for debugging."""
 
     def tell(event: Event) -> None:
-        facts = apart({field.name: getattr(event, field.name) for field in fields(event)})
-        name = _spaced(type(event).__name__)
+        facts = apart(vars(event))
+        name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
         if isinstance(event, Detail) or getattr(event, "again", False):  # metrics count repeated events
             logger.debug(name, **facts)
         elif isinstance(event, Warned):
@@ -137,7 +137,3 @@ def _without(entry: MutableMapping[str, Any], secrets: Sequence[str]) -> Mutable
                 text = text.replace(secret, "(hidden)")
                 entry[name] = text
     return entry
-
-
-def _spaced(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()

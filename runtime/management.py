@@ -63,7 +63,7 @@ class ManagementServer:
         """Bind the port. Raises InvalidSettings. Names of ``advertised`` and ``hosts`` are allowed Host headers."""
         names = {"localhost", listen.host.lower(), *map(str.lower, hosts)}
         names |= {advertised.host.lower()} if advertised else set()
-        checked = names if hosts or listen.host == "localhost" or _is_loopback(listen.host) else None
+        checked = names if hosts or listen.of_this_machine else None
         handler = type("Handler", (_Handler,), {"health": health, "names": checked})
         kind = _Server6 if ":" in listen.host else _Server
         try:
@@ -75,7 +75,6 @@ class ManagementServer:
         """The address with the port that was bound, also if ``listen`` has port 0."""
 
     def service(self) -> Service:
-        """Return the service; start, stop and join it with the others."""
         return Service("management", self._serve, on_stop=self._wake)
 
     def close(self) -> None:
@@ -134,15 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log no request: scrapes are too many."""
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _is_called(host: str, names: Collection[str]) -> bool:
-    """Return whether a Host header contains an address or one of these names."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name in names or bool(ipaddress.ip_address(name))

@@ -35,41 +35,38 @@ from .listener import (
     ViewRebuilt,
 )
 
-COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "tierstate_store_throttled_seconds_total": ("Seconds waited because the object store asked to slow down.", ()),
-    "tierstate_store_conditional_puts_ignored_total": (
-        "Starts at which the store was seen to ignore If-None-Match.",
-        (),
-    ),
-    "tierstate_remote_copy_bytes_total": ("Log bytes copied to the remote tier.", ("topic",)),
-    "tierstate_remote_copy_errors_total": ("Copy attempts that ended without a segment.", ("topic",)),
-    "tierstate_transaction_indexes_rebuilt_total": (
-        "Copies whose transaction index was made from the markers: the broker's contradicts them.",
-        ("topic",),
-    ),
-    "tierstate_remote_delete_requests_total": ("Remote segments condemned.", ("topic",)),
-    "tierstate_act_failures_total": ("Operations on the remote tier that ended early.", ("topic",)),
-    "tierstate_chore_failures_total": ("Archiving, checkpoints or custody that failed.", ("chore",)),
-    "tierstate_custodian_steps_total": ("Operations on partitions whose topic was deleted.", ("topic",)),
-    "tierstate_terms_started_total": ("Terms begun.", ("topic",)),
-    "tierstate_view_rebuilds_total": ("Views thrown away and replayed.", ()),
-    "tierstate_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
-    "tierstate_key_ring_refusals_total": (
-        "Times the key ring's file changed and could not be used: the ring before goes on.",
-        (),
-    ),
-    "tierstate_logins_refused_total": (
-        "Logins that a broker or the object store refused.",
-        ("service", "server", "user"),
-    ),
-    "tierstate_remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
-    "tierstate_gateway_answers_total": ("Calls that a gateway answered, by HTTP status.", ("status",)),
-    "tierstate_gateway_sent_bytes_total": (
-        "Bytes of bodies that a gateway sent, by who read which topic; of the first thousand of those.",
-        ("user", "topic", "tier"),
-    ),
-    "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
-}
+
+def _documented(texts: Mapping[str, str]) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    """Return text and labels of each metric, by name. ``texts`` has names with labels: ``name{label,label}``."""
+    parts = ((*name.rstrip("}").partition("{"), text) for name, text in texts.items())
+    return {name: (text, tuple(filter(None, labels.split(",")))) for name, _, labels, text in parts}
+
+
+COUNTERS = _documented(
+    {
+        "tierstate_store_throttled_seconds_total": "Seconds waited because the object store asked to slow down.",
+        "tierstate_store_conditional_puts_ignored_total": "Starts at which the store was seen to ignore If-None-Match.",
+        "tierstate_remote_copy_bytes_total{topic}": "Log bytes copied to the remote tier.",
+        "tierstate_remote_copy_errors_total{topic}": "Copy attempts that ended without a segment.",
+        "tierstate_transaction_indexes_rebuilt_total{topic}": "Copies whose transaction index was made from the "
+        "markers: the broker's contradicts them.",
+        "tierstate_remote_delete_requests_total{topic}": "Remote segments condemned.",
+        "tierstate_act_failures_total{topic}": "Operations on the remote tier that ended early.",
+        "tierstate_chore_failures_total{chore}": "Archiving, checkpoints or custody that failed.",
+        "tierstate_custodian_steps_total{topic}": "Operations on partitions whose topic was deleted.",
+        "tierstate_terms_started_total{topic}": "Terms begun.",
+        "tierstate_view_rebuilds_total": "Views thrown away and replayed.",
+        "tierstate_second_values_total": "Keys of the tier-state topic under which a second value landed.",
+        "tierstate_key_ring_refusals_total": "Times the key ring's file changed and could not be used: the ring before "
+        "goes on.",
+        "tierstate_logins_refused_total{service,server,user}": "Logins that a broker or the object store refused.",
+        "tierstate_remote_fetch_bytes_total": "Bytes read from the object store for readers.",
+        "tierstate_gateway_answers_total{status}": "Calls that a gateway answered, by HTTP status.",
+        "tierstate_gateway_sent_bytes_total{user,topic,tier}": "Bytes of bodies that a gateway sent, by who read which "
+        "topic; of the first thousand of those.",
+        "tierstate_chunk_cache_off_total": "Times the disk cache was not used, or turned itself off.",
+    }
+)
 COUNTED: Mapping[type[Event], tuple[str, str]] = {
     SegmentCopied: ("tierstate_remote_copy_bytes_total", "log_bytes"),
     CopyFailed: ("tierstate_remote_copy_errors_total", ""),
@@ -94,33 +91,30 @@ The number of all other events needs no action: they are lines in the log.
 """
 READERS = 1_000
 """Most (user, topic, tier) labels of a gateway's sent bytes. Bytes of further ones are counted under empty labels."""
-_TABLE = ("table",)
-TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "tierstate_table_commits_total": ("Commits to a table that follows a topic.", _TABLE),
-    "tierstate_table_rows_total": ("Rows that came with them.", _TABLE),
-    "tierstate_table_files_total": ("Files that came with them.", _TABLE),
-    "tierstate_table_failures_total": ("Looks at a table that ended with an error.", _TABLE),
-    "tierstate_table_corrupt_records_total": ("Rows that came, of which the key or the value does not parse.", _TABLE),
-    "tierstate_table_missed_records_total": (
-        "Offsets that were deleted or lost before the table had their rows.",
-        _TABLE,
-    ),
-    "tierstate_copy_quota_waited_seconds_total": ("Seconds that copies waited for copy.quota.", ()),
-    "tierstate_chunk_cache_hits_total": ("Chunks found, in memory also those being loaded.", ("level",)),
-    "tierstate_chunk_cache_misses_total": ("Chunks not found.", ("level",)),
-    "tierstate_chunk_cache_damaged_total": ("Files of the disk cache that were damaged, and dropped.", ()),
-    "tierstate_gateway_dropped_connections_total": (
-        "Connections that a gateway refused, or reset: too many, or standing still.",
-        (),
-    ),
-    "tierstate_proxy_passed_bytes_total": ("Bytes of records that passed from brokers to clients.", ()),
-    "tierstate_proxy_filled_bytes_total": ("Bytes of records of the remote tier put into brokers' answers.", ()),
-    "tierstate_proxy_passed_partitions_total": ("Partitions of answers whose records passed to clients.", ()),
-    "tierstate_proxy_filled_partitions_total": ("Partitions of answers that got records of the remote tier.", ()),
-    "tierstate_proxy_not_yet_total": ("Times that remote records were not at hand: the client asked again.", ()),
-    "tierstate_proxy_errors_total": ("Errors told to clients of what the broker has no more.", ("code",)),
-    "tierstate_proxy_turned_away_total": ("Connections refused, or closed for what came on them.", ()),
-}
+TALLIES = _documented(
+    {
+        "tierstate_table_commits_total{table}": "Commits to a table that follows a topic.",
+        "tierstate_table_rows_total{table}": "Rows that came with them.",
+        "tierstate_table_files_total{table}": "Files that came with them.",
+        "tierstate_table_failures_total{table}": "Looks at a table that ended with an error.",
+        "tierstate_table_corrupt_records_total{table}": "Rows that came, of which the key or the value does not parse.",
+        "tierstate_table_missed_records_total{table}": "Offsets that were deleted or lost before the table had their "
+        "rows.",
+        "tierstate_copy_quota_waited_seconds_total": "Seconds that copies waited for copy.quota.",
+        "tierstate_chunk_cache_hits_total{level}": "Chunks found, in memory also those being loaded.",
+        "tierstate_chunk_cache_misses_total{level}": "Chunks not found.",
+        "tierstate_chunk_cache_damaged_total": "Files of the disk cache that were damaged, and dropped.",
+        "tierstate_gateway_dropped_connections_total": "Connections that a gateway refused, or reset: too many, or "
+        "standing still.",
+        "tierstate_proxy_passed_bytes_total": "Bytes of records that passed from brokers to clients.",
+        "tierstate_proxy_filled_bytes_total": "Bytes of records of the remote tier put into brokers' answers.",
+        "tierstate_proxy_passed_partitions_total": "Partitions of answers whose records passed to clients.",
+        "tierstate_proxy_filled_partitions_total": "Partitions of answers that got records of the remote tier.",
+        "tierstate_proxy_not_yet_total": "Times that remote records were not at hand: the client asked again.",
+        "tierstate_proxy_errors_total{code}": "Errors told to clients of what the broker has no more.",
+        "tierstate_proxy_turned_away_total": "Connections refused, or closed for what came on them.",
+    }
+)
 """Counters whose numbers are kept elsewhere and read at every scrape."""
 SECONDS: Mapping[str, str] = {
     "tierstate_remote_copy_seconds": "From copy-started to copy-finished, a segment.",
@@ -132,112 +126,78 @@ TIMED = {
     RemoteFetched: "tierstate_remote_fetch_seconds",
     GatewayAnswered: "tierstate_gateway_answer_seconds",
 }
-_PARTITION = ("topic", "partition")
-GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "tierstate_build_info": ("1, by the version of tierstate that runs.", ("version",)),
-    "tierstate_table_lag_records": ("Offsets that are in the remote tier and not in the table.", _TABLE),
-    "tierstate_table_lag_seconds": ("How long the table has been behind its topic.", _TABLE),
-    "tierstate_table_version": ("Of the table's columns: how often it evolved.", ("table", "format")),
-    "tierstate_table_stopped": ("1: the table cannot go on now; /readyz says why.", _TABLE),
-    "tierstate_remote_copy_lag_bytes": ("Bytes of rolled segments that are not copied.", _PARTITION),
-    "tierstate_remote_copy_lag_segments": ("Rolled segments that are not copied.", _PARTITION),
-    "tierstate_remote_copy_lag_seconds": ("Since the newest record of the oldest of them.", _PARTITION),
-    "tierstate_remote_delete_lag_segments": ("Segments whose deletion has begun and not ended.", _PARTITION),
-    "tierstate_remote_log_size_bytes": ("Log bytes in the remote tier.", _PARTITION),
-    "tierstate_uncopied_expires_in_seconds": ("Until the broker expires something that is not copied.", _PARTITION),
-    "tierstate_lso_pinned_seconds": ("How long an open transaction has held the last stable offset.", _PARTITION),
-    "tierstate_out_of_lineage_segments": ("Segments on a branch of the log that lost an election.", _PARTITION),
-    "tierstate_abandoned_segments": ("Copies whose term ended before they did.", _PARTITION),
-    "tierstate_refused_partitions": ("Partitions that are not tiered, by reason.", ("reason",)),
-    "tierstate_partitions_not_copied": (
-        "Partitions led here of which no segment is copied now, by reason.",
-        ("reason",),
-    ),
-    "tierstate_partitions_not_trimmed": (
-        "Partitions led here of which no local space is freed now, by reason.",
-        ("reason",),
-    ),
-    "tierstate_integrity_holds": ("Holds that a person must release.", ()),
-    "tierstate_fenced_facts": ("Facts of terms that were over when they arrived, until they are erased.", ()),
-    "tierstate_consecutive_failures": ("Failures in a row about a partition; 0: all is well.", _PARTITION),
-    "tierstate_never_copied": (
-        "1: tiering.include chooses the partition, nothing of it was ever copied, and the agent fails with it.",
-        _PARTITION,
-    ),
-    "tierstate_rights_lacking": ("1: a right that the agent needs and Kafka does not give it.", ("operation", "on")),
-    "tierstate_local_excess_bytes": (
-        "Bytes of rolled segments that local retention lets go and the broker still has.",
-        _PARTITION,
-    ),
-    "tierstate_gap_offsets": ("Offsets from the log start to the local start that neither tier has.", _PARTITION),
-    "tierstate_cut_elsewhere_offsets": (
-        "Offsets that neither a trim nor an order of ours took from the broker.",
-        _PARTITION,
-    ),
-    "tierstate_future_segments": (
-        "Remote segments with a timestamp of the future: their age counts from their copy.",
-        _PARTITION,
-    ),
-    "tierstate_degraded_partitions": (
-        "Partitions with facts that this version cannot read, or foreign ones beside them.",
-        (),
-    ),
-    "tierstate_contradicted_partitions": ("Partitions whose accepted facts contradict each other.", ()),
-    "tierstate_lineage_unknown_partitions": (
-        "Partitions with remote segments that the lineage in force cannot place.",
-        (),
-    ),
-    "tierstate_discovery_failing": (
-        "1 while the agent cannot learn what its broker hosts; it decides nothing then.",
-        (),
-    ),
-    "tierstate_partitions_not_seen": (
-        "Partitions led here that are in no log folder of the agent: nobody copies them.",
-        (),
-    ),
-    "tierstate_log_folders_lost": ("Log folders of the broker that the agent goes on without.", ()),
-    "tierstate_hung_threads": (
-        "Threads of a loop that have been silent for longer than anything may take there.",
-        ("loop",),
-    ),
-    "tierstate_object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
-    "tierstate_clock_difference_seconds": (
-        "By how much this machine's clock and another one differ: a broker's, or the object store's.",
-        ("clock",),
-    ),
-    "tierstate_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
-    "tierstate_history_broken": (
-        "1: the tier-state topic has parted from its archive (an older backup was put back), and nothing is deleted.",
-        (),
-    ),
-    "tierstate_prefix_contested": (
-        "1: another cluster, a copy of this one above all, writes below the same bucket prefix; nothing is changed.",
-        (),
-    ),
-    "tierstate_prefix_unproven": (
-        "1 while the agent has no proof that no other cluster writes below its prefix: it deletes and trims nothing.",
-        (),
-    ),
-    "tierstate_prefix_on_trial": (
-        "1 while the agent deletes nothing because it took over after a silence or at another place.",
-        (),
-    ),
-    "tierstate_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
-    "tierstate_heads_lost": ("Partitions of the tier-state topic that do not begin at 0: facts are missing.", ()),
-    "tierstate_gateway_connections": ("Connections open to a gateway.", ()),
-    "tierstate_gateway_memory_bytes": ("Of gateway.memory, in use.", ()),
-    "tierstate_proxy_connections": ("Clients connected to the proxy.", ()),
-    "tierstate_proxy_memory_bytes": ("Of proxy.memory, in use.", ()),
-    "tierstate_orphan_objects": ("Objects that no fact names.", ()),
-    "tierstate_facts_lost": (
-        "1: the bucket has whole segments of the partition whose facts are lost, and nothing of it is deleted.",
-        _PARTITION,
-    ),
-    "tierstate_missing_objects": (
-        "Objects of readable segments that are not in the store as they must be.",
-        _PARTITION,
-    ),
-}
+GAUGES = _documented(
+    {
+        "tierstate_build_info{version}": "1, by the version of tierstate that runs.",
+        "tierstate_table_lag_records{table}": "Offsets that are in the remote tier and not in the table.",
+        "tierstate_table_lag_seconds{table}": "How long the table has been behind its topic.",
+        "tierstate_table_version{table,format}": "Of the table's columns: how often it evolved.",
+        "tierstate_table_stopped{table}": "1: the table cannot go on now; /readyz says why.",
+        "tierstate_remote_copy_lag_bytes{topic,partition}": "Bytes of rolled segments that are not copied.",
+        "tierstate_remote_copy_lag_segments{topic,partition}": "Rolled segments that are not copied.",
+        "tierstate_remote_copy_lag_seconds{topic,partition}": "Since the newest record of the oldest of them.",
+        "tierstate_remote_delete_lag_segments{topic,partition}": "Segments whose deletion has begun and not ended.",
+        "tierstate_remote_log_size_bytes{topic,partition}": "Log bytes in the remote tier.",
+        "tierstate_uncopied_expires_in_seconds{topic,partition}": "Until the broker expires something that is not "
+        "copied.",
+        "tierstate_lso_pinned_seconds{topic,partition}": "How long an open transaction has held the last stable "
+        "offset.",
+        "tierstate_out_of_lineage_segments{topic,partition}": "Segments on a branch of the log that lost an election.",
+        "tierstate_abandoned_segments{topic,partition}": "Copies whose term ended before they did.",
+        "tierstate_refused_partitions{reason}": "Partitions that are not tiered, by reason.",
+        "tierstate_partitions_not_copied{reason}": "Partitions led here of which no segment is copied now, by reason.",
+        "tierstate_partitions_not_trimmed{reason}": "Partitions led here of which no local space is freed now, by "
+        "reason.",
+        "tierstate_integrity_holds": "Holds that a person must release.",
+        "tierstate_fenced_facts": "Facts of terms that were over when they arrived, until they are erased.",
+        "tierstate_consecutive_failures{topic,partition}": "Failures in a row about a partition; 0: all is well.",
+        "tierstate_never_copied{topic,partition}": "1: tiering.include chooses the partition, nothing of it was ever "
+        "copied, and the agent fails with it.",
+        "tierstate_rights_lacking{operation,on}": "1: a right that the agent needs and Kafka does not give it.",
+        "tierstate_local_excess_bytes{topic,partition}": "Bytes of rolled segments that local retention lets go and "
+        "the broker still has.",
+        "tierstate_gap_offsets{topic,partition}": "Offsets from the log start to the local start that neither tier "
+        "has.",
+        "tierstate_cut_elsewhere_offsets{topic,partition}": "Offsets that neither a trim nor an order of ours took "
+        "from the broker.",
+        "tierstate_future_segments{topic,partition}": "Remote segments with a timestamp of the future: their age "
+        "counts from their copy.",
+        "tierstate_degraded_partitions": "Partitions with facts that this version cannot read, or foreign ones beside "
+        "them.",
+        "tierstate_contradicted_partitions": "Partitions whose accepted facts contradict each other.",
+        "tierstate_lineage_unknown_partitions": "Partitions with remote segments that the lineage in force cannot "
+        "place.",
+        "tierstate_discovery_failing": "1 while the agent cannot learn what its broker hosts; it decides nothing then.",
+        "tierstate_partitions_not_seen": "Partitions led here that are in no log folder of the agent: nobody copies "
+        "them.",
+        "tierstate_log_folders_lost": "Log folders of the broker that the agent goes on without.",
+        "tierstate_hung_threads{loop}": "Threads of a loop that have been silent for longer than anything may take "
+        "there.",
+        "tierstate_object_store_away": "1 while the object store did not answer when it was last asked.",
+        "tierstate_clock_difference_seconds{clock}": "By how much this machine's clock and another one differ: a "
+        "broker's, or the object store's.",
+        "tierstate_view_age_seconds{tier_partition}": "Since the view was last known to be at the end of the topic.",
+        "tierstate_history_broken": "1: the tier-state topic has parted from its archive (an older backup was put "
+        "back), and nothing is deleted.",
+        "tierstate_prefix_contested": "1: another cluster, a copy of this one above all, writes below the same bucket "
+        "prefix; nothing is changed.",
+        "tierstate_prefix_unproven": "1 while the agent has no proof that no other cluster writes below its prefix: it "
+        "deletes and trims nothing.",
+        "tierstate_prefix_on_trial": "1 while the agent deletes nothing because it took over after a silence or at "
+        "another place.",
+        "tierstate_topic_problems": "Differences of the tier-state topic's configuration from what is safe.",
+        "tierstate_heads_lost": "Partitions of the tier-state topic that do not begin at 0: facts are missing.",
+        "tierstate_gateway_connections": "Connections open to a gateway.",
+        "tierstate_gateway_memory_bytes": "Of gateway.memory, in use.",
+        "tierstate_proxy_connections": "Clients connected to the proxy.",
+        "tierstate_proxy_memory_bytes": "Of proxy.memory, in use.",
+        "tierstate_orphan_objects": "Objects that no fact names.",
+        "tierstate_facts_lost{topic,partition}": "1: the bucket has whole segments of the partition whose facts are "
+        "lost, and nothing of it is deleted.",
+        "tierstate_missing_objects{topic,partition}": "Objects of readable segments that are not in the store as they "
+        "must be.",
+    }
+)
 
 UNREADABLE = "tierstate_unreadable_gauges"
 
@@ -298,7 +258,6 @@ class Metrics:
         self._topics.append(read)
 
     def exposition(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
         topics = {topic for read in self._topics for topic in read()}
         for name, (_, labels) in COUNTERS.items():
             if labels == ("topic",):
@@ -324,8 +283,6 @@ class Metrics:
 
 
 class _Read(Collector):
-    """Gauges and tallies, which are read at every scrape."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reads: dict[str, tuple[Callable[[], _Family], Callable[[], Iterable[Sample]]]] = {}

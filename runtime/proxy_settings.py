@@ -13,50 +13,40 @@ from .setting_types import Address, Duration, Listen, Section, Size
 class ProxyTls(Section):
     """TLS between clients and the proxy; on when certificate and key are set."""
 
-    certificate: Path | None = Field(default=None, description="Certificate chain, PEM.")
-    key: Path | None = Field(default=None, description="Private key, PEM.")
+    certificate: Path | None = None
+    """Certificate chain, PEM."""
+    key: Path | None = None
+    """Private key, PEM."""
 
 
 class Proxy(Section):
     """Kafka's protocol in front of both tiers."""
 
-    listen: Listen = Field(
-        default=Address("127.0.0.1", 9192),
-        description="What clients bootstrap from. The broker with node id n is reached at this port + 1 + n; port 0 "
-        "takes a free one for each.",
-    )
-    advertised: str | None = Field(
-        default=None, description="The host that clients are told, on all ports. Unset: the one it listens on."
-    )
-    sni: str | None = Field(
-        default=None,
-        description="One port for all: the host names of the brokers, as broker-{node}.kafka.example.com, which a "
-        "client's TLS asks for. Needs proxy.tls. Unset: a port for each.",
-    )
-    connections: int = Field(default=4096, ge=1, le=1_000_000, description="Clients' connections at a time.")
-    memory: Size = Field(
-        default=256 * 2**20, ge=2**20, description="What all connections together hold beside their socket buffers."
-    )
-    remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
-    remote_wait: Duration = Field(
-        default=0.1,
-        ge=0.0,
-        le=1.0,
-        description="The longest wait for remote records if brokers have other offsets of the request.",
-    )
-    read_only: bool = Field(default=False, description="Refuse whatever writes or changes the cluster.")
-    follow: Duration = Field(
-        default=30.0,
-        ge=1.0,
-        le=300.0,
-        description="With `--source bucket`: how often the archive is listed for new records.",
-    )
-    principals: Path | None = Field(
-        default=None,
-        description="With `--source bucket`: file of users, their passwords and the topics that they may read. Unset: "
-        "every client of this machine may read every topic, and other machines cannot connect.",
-    )
-    access_log: Path | None = Field(default=None, description="File of who read what, in lines of JSON; unset: none.")
+    listen: Listen = Address("127.0.0.1", 9192)
+    """What clients bootstrap from. The broker with node id n is reached at this port + 1 + n; port 0 takes a free one
+    for each."""
+    advertised: str | None = None
+    """The host that clients are told, on all ports. Unset: the one it listens on."""
+    sni: str | None = None
+    """One port for all: the host names of the brokers, as broker-{node}.kafka.example.com, which a client's TLS asks
+    for. Needs proxy.tls. Unset: a port for each."""
+    connections: int = Field(default=4096, ge=1, le=1_000_000)
+    """Clients' connections at a time."""
+    memory: Size = Field(default=256 * 2**20, ge=2**20)
+    """What all connections together hold beside their socket buffers."""
+    remote_reads: int = Field(default=16, ge=1, le=1024)
+    """Remote reads at a time."""
+    remote_wait: Duration = Field(default=0.1, ge=0.0, le=1.0)
+    """The longest wait for remote records if brokers have other offsets of the request."""
+    read_only: bool = False
+    """Refuse whatever writes or changes the cluster."""
+    follow: Duration = Field(default=30.0, ge=1.0, le=300.0)
+    """With `--source bucket`: how often the archive is listed for new records."""
+    principals: Path | None = None
+    """With `--source bucket`: file of users, their passwords and the topics that they may read. Unset: every client of
+    this machine may read every topic, and other machines cannot connect."""
+    access_log: Path | None = None
+    """File of who read what, in lines of JSON; unset: none."""
     tls: ProxyTls = ProxyTls()
 
     def port_of(self, broker_id: int) -> int:

@@ -45,7 +45,6 @@ class _Over:
             pass  # a signal that other code handles
 
     def fileno(self) -> int:
-        """Return the descriptor for `signal.set_wakeup_fd`."""
         return self._tells.fileno()
 
     def close(self) -> None:

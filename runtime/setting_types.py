@@ -14,9 +14,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Pla
 from .units import parse_duration, parse_size, show_duration, show_size
 
 STORE_SCHEMES = ("file", "s3", "gs", "az")
-_SECRET_NAME = re.compile(r"password|passphrase|secret|jaas|oauthbearer\.config|(^|\.)(key|keystore)\.pem$")
-
-_SECRET_OF_CATALOG = re.compile(r"password|secret|credential|(^|[.-])token$|account-key|connection-string")
+SECRET_OF_KAFKA = re.compile(r"password|passphrase|secret|jaas|oauthbearer\.config|(^|\.)(key|keystore)\.pem$")
+"""Matches names of librdkafka's properties that are secrets: never printed, nor written into a file or command line."""
+SECRET_OF_CATALOG = re.compile(r"password|secret|credential|(^|[.-])token$|account-key|connection-string")
+"""Matches names of pyiceberg's properties that are secrets."""
 
 
 class Section(BaseModel):
@@ -50,7 +51,6 @@ class Address:
 
     @property
     def of_this_machine(self) -> bool:
-        """True for a loopback address: no other machine can reach it."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -58,16 +58,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def is_secret_property(name: str) -> bool:
-    """Return whether a librdkafka property is a secret: never printed, nor written into a file or a command line."""
-    return _SECRET_NAME.search(name) is not None
-
-
-def is_secret_catalog_property(name: str) -> bool:
-    """Return whether one of pyiceberg's properties is a secret, as `is_secret_property` does for librdkafka."""
-    return _SECRET_OF_CATALOG.search(name) is not None
 
 
 def _pattern(text: str) -> str:

@@ -1,7 +1,7 @@
 """Every setting: one frozen class for each section, as in the TOML file. Parsed once by `settings_load.py`.
 
 Sizes are bytes, durations seconds. Empty text, an empty list or None means "not set": `require` reports it to the user.
-The table in docs/settings.md is made of the descriptions here (`tests/docs/settings_page.py`).
+The table in docs/settings.md is made of the texts below the settings (`tests/docs/settings_page.py`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,7 @@ from .agent_settings import Agent, Archive, Checkpoint, Copy, Custodian, Expire,
 from .gateway_settings import Gateway, Registry
 from .live_secret import LiveSecret
 from .proxy_settings import Proxy
-from .setting_types import (
-    Address,
-    Duration,
-    HttpUrl,
-    Listen,
-    Names,
-    Patterns,
-    Reachable,
-    Section,
-    Size,
-    StoreUrl,
-)
+from .setting_types import Address, Duration, HttpUrl, Listen, Names, Patterns, Reachable, Section, Size, StoreUrl
 
 Process = Literal["agent", "gateway", "proxy", "table"]
 LISTENS: Mapping[Process, Address] = {
@@ -45,108 +34,95 @@ HIGHEST_PORT = 65_535
 class Store(Section):
     """The object store that holds the remote tier."""
 
-    url: StoreUrl = Field(default="", description="Where the remote tier lives: file:///…, s3://, gs://, az://.")
-    endpoint: HttpUrl = Field(
-        default="", description="Address of an S3-compatible server, URL of the Azure account; empty: the cloud's own."
-    )
-    region: str = Field(default="", description="Region of the bucket; empty: as the environment says.")
-    access_key_id: str = Field(
-        default="", description="Access key, or the Azure account's name; empty: the cloud library's own search."
-    )
-    secret_access_key: SecretStr | None = Field(
-        default=None, description="Secret of the access key, or the Azure account's key."
-    )
-    connect_timeout: Duration = Field(default=5.0, gt=0, description="How long a connection may take.")
-    read_timeout: Duration = Field(
-        default=30.0, gt=0, description="How long the store may stay silent within an answer."
-    )
-    request_timeout: Duration = Field(
-        default=120.0, gt=0, description="How long a request may take with its repeats, or a MiB of a large answer."
-    )
-    max_attempts: int = Field(default=5, ge=1, le=100, description="How often a request that fails is sent at most.")
-    throttle_timeout: Duration = Field(
-        default=600.0,
-        ge=0,
-        description="How long a write waits for a store that asks to slow down; a read never longer than "
-        "`request_timeout`.",
-    )
-    part_bytes: Size = Field(
-        default=8 * 1024 * 1024, ge=5 * 1024 * 1024, le=5 * 1024**3, description="Part size of multipart uploads."
-    )
-    upload_concurrency: int = Field(
-        default=4,
-        ge=1,
-        le=64,
-        description="Parts of one upload in flight; memory is this plus two, times `part_bytes`.",
-    )
-    path_style: bool | None = Field(
-        default=None, description="S3: bucket in the path, not in the host name; unset: with an `endpoint`, yes."
-    )
-    proxy: HttpUrl = Field(default="", description="HTTP proxy; empty: HTTPS_PROXY and NO_PROXY of the environment.")
-    sse: Literal["none", "AES256", "aws:kms"] = Field(
-        default="none", description="S3: server-side encryption asked of every object; none: as the bucket is set."
-    )
-    sse_kms_key_id: str = Field(default="", description="S3: KMS key for aws:kms; empty: the account's own.")
+    url: StoreUrl = ""
+    """Where the remote tier lives: file:///…, s3://, gs://, az://."""
+    endpoint: HttpUrl = ""
+    """Address of an S3-compatible server, URL of the Azure account; empty: the cloud's own."""
+    region: str = ""
+    """Region of the bucket; empty: as the environment says."""
+    access_key_id: str = ""
+    """Access key, or the Azure account's name; empty: the cloud library's own search."""
+    secret_access_key: SecretStr | None = None
+    """Secret of the access key, or the Azure account's key."""
+    connect_timeout: Duration = Field(default=5.0, gt=0)
+    """How long a connection may take."""
+    read_timeout: Duration = Field(default=30.0, gt=0)
+    """How long the store may stay silent within an answer."""
+    request_timeout: Duration = Field(default=120.0, gt=0)
+    """How long a request may take with its repeats, or a MiB of a large answer."""
+    max_attempts: int = Field(default=5, ge=1, le=100)
+    """How often a request that fails is sent at most."""
+    throttle_timeout: Duration = Field(default=600.0, ge=0)
+    """How long a write waits for a store that asks to slow down; a read never longer than `request_timeout`."""
+    part_bytes: Size = Field(default=8 * 1024 * 1024, ge=5 * 1024 * 1024, le=5 * 1024**3)
+    """Part size of multipart uploads."""
+    upload_concurrency: int = Field(default=4, ge=1, le=64)
+    """Parts of one upload in flight; memory is this plus two, times `part_bytes`."""
+    path_style: bool | None = None
+    """S3: bucket in the path, not in the host name; unset: with an `endpoint`, yes."""
+    proxy: HttpUrl = ""
+    """HTTP proxy; empty: HTTPS_PROXY and NO_PROXY of the environment."""
+    sse: Literal["none", "AES256", "aws:kms"] = "none"
+    """S3: server-side encryption asked of every object; none: as the bucket is set."""
+    sse_kms_key_id: str = ""
+    """S3: KMS key for aws:kms; empty: the account's own."""
 
 
 class TierState(Section):
     """The tier-state topic."""
 
-    topic: str = Field(
-        default="_tier-state", pattern=r"^[a-zA-Z0-9._-]{1,249}$", description="Name of the tier-state topic."
-    )
-    partitions: int = Field(
-        default=50, ge=1, le=10_000, description="Partitions it is created with; fixed for its life."
-    )
-    replication_factor: int = Field(default=3, ge=1, le=100, description="Replication factor it is created with.")
+    topic: str = Field(default="_tier-state", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    """Name of the tier-state topic."""
+    partitions: int = Field(default=50, ge=1, le=10_000)
+    """Partitions it is created with; fixed for its life."""
+    replication_factor: int = Field(default=3, ge=1, le=100)
+    """Replication factor it is created with."""
 
 
 class View(Section):
     """Where readers take the view from."""
 
-    source: Literal["topic", "bucket", "kip405"] = Field(
-        default="topic",
-        description="`bucket`: from checkpoints and archive; no broker is asked, and only what is remote is read. "
-        "`kip405`: what Kafka tiered itself with Aiven's plugin.",
-    )
-    as_of: str = Field(
-        default="",
-        description="Of the bucket: the view of a time (`@2026-11-21T10:00:00Z`, `@-3d`), or of one tier-state "
-        "partition below a position (`0/1234`); empty: the newest.",
-    )
-    topic_id: str = Field(
-        default="", description="Of the bucket: which tier-state topic; needed where it keeps more than one."
-    )
-    history: int | None = Field(default=None, ge=0, description="Of the bucket: which history; unset: the newest.")
+    source: Literal["topic", "bucket", "kip405"] = "topic"
+    """`bucket`: from checkpoints and archive; no broker is asked, and only what is remote is read. `kip405`: what Kafka
+    tiered itself with Aiven's plugin."""
+    as_of: str = ""
+    """Of the bucket: the view of a time (`@2026-11-21T10:00:00Z`, `@-3d`), or of one tier-state partition below a
+    position (`0/1234`); empty: the newest."""
+    topic_id: str = ""
+    """Of the bucket: which tier-state topic; needed where it keeps more than one."""
+    history: int | None = Field(default=None, ge=0)
+    """Of the bucket: which history; unset: the newest."""
 
 
 class Kip405(Section):
     """Topics that Kafka tiered itself."""
 
-    key_prefixes: Names = Field(
-        default=("",),
-        min_length=1,
-        description="Values that the plugin's `key.prefix` has had, for segments whose metadata does not name it.",
-    )
+    key_prefixes: Names = Field(default=("",), min_length=1)
+    """Values that the plugin's `key.prefix` has had, for segments whose metadata does not name it."""
 
 
 class TopicOverrides(Section):
     """One topic's overrides. They may be shorter than the topic's own retention, never longer."""
 
-    retention: Duration | None = Field(default=None, description="Instead of Kafka's retention.ms.")
-    retention_bytes: Size | None = Field(default=None, description="Instead of Kafka's retention.bytes.")
-    local_retention: Duration | None = Field(default=None, description="Instead of Kafka's local.retention.ms.")
-    local_retention_bytes: Size | None = Field(default=None, description="Instead of Kafka's local.retention.bytes.")
+    retention: Duration | None = None
+    """Instead of Kafka's retention.ms."""
+    retention_bytes: Size | None = None
+    """Instead of Kafka's retention.bytes."""
+    local_retention: Duration | None = None
+    """Instead of Kafka's local.retention.ms."""
+    local_retention_bytes: Size | None = None
+    """Instead of Kafka's local.retention.bytes."""
 
 
 class Tiering(Section):
     """Which topics are tiered."""
 
-    include: Patterns = Field(default=(), description="Topics to tier: regular expressions that match the whole name.")
-    exclude: Patterns = Field(default=(), description="Topics never to tier; wins over include.")
-    topics: dict[str, TopicOverrides] = Field(
-        default={}, description="Overrides by topic name; else Kafka's settings rule."
-    )
+    include: Patterns = ()
+    """Topics to tier: regular expressions that match the whole name."""
+    exclude: Patterns = ()
+    """Topics never to tier; wins over include."""
+    topics: dict[str, TopicOverrides] = Field(default={})
+    """Overrides by topic name; else Kafka's settings rule."""
 
     def covers(self, topic: str) -> bool:
         """Return whether the patterns choose this topic. (The agent may still refuse it.)"""
@@ -160,57 +136,49 @@ class Tiering(Section):
 class Format(Section):
     """How copied segments are written."""
 
-    compression: Literal["auto", "zstd", "none"] = Field(
-        default="auto", description="auto: none over compressed batches."
-    )
-    zstd_level: int = Field(default=3, ge=1, le=22, description="Level of zstd.")
-    chunk_bytes: Size = Field(default=2**20, ge=1024, le=2**30, description="Log bytes in one chunk.")
-    key_prefix: str = Field(
-        default="",
-        description="What new object keys begin with; `{salt}` spreads partitions. Objects keep their keys.",
-    )
-    salt_bits: int = Field(default=5, ge=1, le=128, description="Bits of `{salt}`, each a 0 or 1 in the key.")
+    compression: Literal["auto", "zstd", "none"] = "auto"
+    """auto: none over compressed batches."""
+    zstd_level: int = Field(default=3, ge=1, le=22)
+    """Level of zstd."""
+    chunk_bytes: Size = Field(default=2**20, ge=1024, le=2**30)
+    """Log bytes in one chunk."""
+    key_prefix: str = ""
+    """What new object keys begin with; `{salt}` spreads partitions. Objects keep their keys."""
+    salt_bits: int = Field(default=5, ge=1, le=128)
+    """Bits of `{salt}`, each a 0 or 1 in the key."""
 
 
 class Encryption(Section):
     """Encryption of copied segments."""
 
-    keyring: Path | None = Field(
-        default=None,
-        description="Key ring, a TOML file: agents encrypt with it (public keys are enough), readers open with it.",
-    )
+    keyring: Path | None = None
+    """Key ring, a TOML file: agents encrypt with it (public keys are enough), readers open with it."""
 
 
 class Cache(Section):
     """Chunks of the remote tier kept by readers."""
 
-    memory: Size = Field(default=256 * 2**20, description="Bytes of memory, or one chunk when that is larger.")
-    disk: Size = Field(default=0, description="Bytes of disk under state_dir, kept over restarts; 0: none.")
-    prefetch: Size = Field(
-        default=32 * 2**20,
-        description="Log bytes loaded ahead of a sequential reader, at most half of memory; 0: none.",
-    )
+    memory: Size = 256 * 2**20
+    """Bytes of memory, or one chunk when that is larger."""
+    disk: Size = 0
+    """Bytes of disk under state_dir, kept over restarts; 0: none."""
+    prefetch: Size = 32 * 2**20
+    """Log bytes loaded ahead of a sequential reader, at most half of memory; 0: none."""
 
 
 class Management(Section):
     """Health, metrics and status of an agent, a gateway, a proxy or a follower of tables."""
 
-    listen: Listen | None = Field(
-        default=None,
-        description=f"Where it answers; port 0 takes a free one. Unset: {LISTENS['agent']} of an agent, "
-        f"{LISTENS['gateway']} of a gateway, {LISTENS['proxy']} of a proxy, {LISTENS['table']} of `table follow`.",
-    )
-    advertised: Reachable | None = Field(
-        default=None,
-        description="Where commands and other agents ask this agent: it stands in its facts. Unset: where it listens, "
-        "which is then one address.",
-    )
+    listen: Listen | None = None
+    """Where it answers; port 0 takes a free one. Unset: 127.0.0.1:9404 of an agent, 127.0.0.1:9405 of a gateway,
+    127.0.0.1:9406 of a proxy, 127.0.0.1:9407 of `table follow`."""
+    advertised: Reachable | None = None
+    """Where commands and other agents ask this agent: it stands in its facts. Unset: where it listens, which is then
+    one address."""
 
-    hosts: Names = Field(
-        default=(),
-        description="Further names by which it may be called (the Host header), next to addresses, localhost and the "
-        "host of `advertised`. Empty: no others where it listens on loopback, any where it listens for others.",
-    )
+    hosts: Names = ()
+    """Further names by which it may be called (the Host header), next to addresses, localhost and the host of
+    `advertised`. Empty: no others where it listens on loopback, any where it listens for others."""
 
     def of(self, process: Process) -> Address:
         """Return the address of this kind of process."""
@@ -228,34 +196,27 @@ class Management(Section):
 class Tables(Section):
     """Iceberg tables that follow topics."""
 
-    folder: Path = Field(
-        default=Path("/var/lib/tierstate-tables"),
-        description="Where the embedded catalog (a SQLite file) and its tables are, unless `[catalog]` names others.",
-    )
-    commit_interval: Duration = Field(
-        default=60.0, ge=0, description="How long what is new waits for more of it, before it is committed."
-    )
-    commit_bytes: Size = Field(
-        default=2**30, ge=2**20, description="Log bytes of one commit, about; so much does not wait for more."
-    )
-    file_bytes: Size = Field(default=128 * 2**20, ge=2**16, description="Log bytes of one file, at most about.")
-    snapshots: int = Field(
-        default=200,
-        ge=1,
-        description="How many of a table's newest snapshots stay; as many older ones do.",
-    )
-    snapshot_age: Duration = Field(
-        default=86_400.0, ge=0, description="The age over which those older ones are spread."
-    )
+    folder: Path = Path("/var/lib/tierstate-tables")
+    """Where the embedded catalog (a SQLite file) and its tables are, unless `[catalog]` names others."""
+    commit_interval: Duration = Field(default=60.0, ge=0)
+    """How long what is new waits for more of it, before it is committed."""
+    commit_bytes: Size = Field(default=2**30, ge=2**20)
+    """Log bytes of one commit, about; so much does not wait for more."""
+    file_bytes: Size = Field(default=128 * 2**20, ge=2**16)
+    """Log bytes of one file, at most about."""
+    snapshots: int = Field(default=200, ge=1)
+    """How many of a table's newest snapshots stay; as many older ones do."""
+    snapshot_age: Duration = Field(default=86_400.0, ge=0)
+    """The age over which those older ones are spread."""
 
 
 class Settings(Section):
     """All settings. `settings_load.load_settings` makes them, with the origin of each value."""
 
-    state_dir: Path = Field(
-        default=Path("/var/lib/tierstate"), description="View, position, chunk cache; may be deleted at any time."
-    )
-    kafka: dict[str, str] = Field(default={}, repr=False, description="librdkafka properties, as they are.")
+    state_dir: Path = Path("/var/lib/tierstate")
+    """View, position, chunk cache; may be deleted at any time."""
+    kafka: dict[str, str] = Field(default={}, repr=False)
+    """librdkafka properties, as they are."""
     store: Store = Store()
     tier_state: TierState = TierState()
     view: View = View()
@@ -279,7 +240,8 @@ class Settings(Section):
     registry: Registry = Registry()
     proxy: Proxy = Proxy()
     table: Tables = Tables()
-    catalog: dict[str, str] = Field(default={}, repr=False, description="pyiceberg's properties, as they are.")
+    catalog: dict[str, str] = Field(default={}, repr=False)
+    """pyiceberg's properties, as they are."""
 
     @model_validator(mode="after")
     def _archive(self) -> Settings:
@@ -315,19 +277,9 @@ class Settings(Section):
         return self._live
 
 
-WAYS = {
-    "store.url": "--store URL",
-    "kafka.bootstrap.servers": "--bootstrap-server HOST:PORT",
-}
-
-
+WAYS = {"store.url": "--store URL", "kafka.bootstrap.servers": "--bootstrap-server HOST:PORT"}
 FREE = ("kafka", "catalog")
 """Sections whose keys are properties of a library, as they are: everything after the section is one name."""
-
-
-def free_values(settings: Settings, section: str) -> dict[str, str]:
-    """Return the values of a section of `FREE`."""
-    return settings.kafka if section == "kafka" else settings.catalog
 
 
 def needed_by_agent(settings: Settings) -> tuple[str, ...]:
@@ -348,7 +300,7 @@ def require(settings: Settings, *keys: str) -> None:
 def _value(settings: Settings, key: str) -> object:
     section, _, rest = key.partition(".")
     if section in FREE:
-        return free_values(settings, section).get(rest)
+        return (settings.kafka if section == "kafka" else settings.catalog).get(rest)
     value: object = settings.model_dump(by_alias=True)
     for name in key.split("."):
         value = value[name] if isinstance(value, dict) else None

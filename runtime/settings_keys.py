@@ -10,7 +10,7 @@ from typing import get_args
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from .setting_types import READS_DURATION, Section, is_secret_catalog_property, is_secret_property
+from .setting_types import READS_DURATION, SECRET_OF_CATALOG, SECRET_OF_KAFKA, Section
 from .settings import FREE, Settings, TopicOverrides
 
 TOPIC_TABLE = ("tiering", "topics")
@@ -44,20 +44,18 @@ SECTIONS = {path[:length] for path in FIELDS for length in range(len(path))}
 def is_secret(path: Sequence[str]) -> bool:
     """Return whether the value at this path is a secret, by its type or by its property's name."""
     if path[0] in FREE:
-        secret = is_secret_property if path[0] == "kafka" else is_secret_catalog_property
-        return secret(".".join(path[1:]))
+        names = SECRET_OF_KAFKA if path[0] == "kafka" else SECRET_OF_CATALOG
+        return names.search(".".join(path[1:])) is not None
     field = FIELDS.get(tuple(path))
     return field is not None and _mentions(field.annotation, SecretStr)
 
 
 def is_path(path: Sequence[str]) -> bool:
-    """Return whether the setting at this path names files or folders."""
     field = FIELDS.get(tuple(path))
     return field is not None and _mentions(field.annotation, Path)
 
 
 def is_duration(path: Sequence[str]) -> bool:
-    """Return whether the setting at this path is a duration."""
     field = TopicOverrides.model_fields.get(path[-1]) if path[:2] == TOPIC_TABLE else FIELDS.get(tuple(path))
     return field is not None and (READS_DURATION in field.metadata or _mentions(field.annotation, READS_DURATION))
 

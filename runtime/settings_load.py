@@ -191,7 +191,10 @@ def _resolved(path: SettingPath, one: Given, reference: Reference | None, enviro
     elif is_secret(path) and one.open:
         raise ValueError(f"a secret is given by reference only: {REFERENCES}")
     if path[0] in FREE and len(path) > 1:
-        return _property(path, one, _text(value))
+        text = _text(value)
+        if one.open and reference is None and _CREDENTIALS.match(text):
+            raise ValueError(f"an address with a password is given by reference: {REFERENCES}")
+        return text
     if is_duration(path) and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)  # so a duration without a unit is refused here, too
     if is_path(path) and isinstance(value, str):
@@ -199,12 +202,6 @@ def _resolved(path: SettingPath, one: Given, reference: Reference | None, enviro
     if is_path(path) and isinstance(value, list):
         return [str(one.folder / item) if isinstance(item, str) else item for item in value]
     return value
-
-
-def _property(path: SettingPath, one: Given, text: str) -> str:
-    if one.open and not _is_reference(one.value) and _CREDENTIALS.match(text):
-        raise ValueError(f"an address with a password is given by reference: {REFERENCES}")
-    return text
 
 
 def _text(value: object) -> str:

@@ -131,8 +131,6 @@ class _Heart:
 
 
 class _Here(threading.local):
-    """The watchdog and heart of each thread."""
-
     watchdog: Watchdog | None = None
     heart: _Heart | None = None
 
@@ -193,7 +191,6 @@ def _facts(hang: Hang) -> dict[str, object]:
 
 
 def _where(thread: int) -> str:
-    """Return the innermost calls of a thread, the innermost last."""
     frame = sys._current_frames().get(thread)
     calls = traceback.extract_stack(frame)[-FRAMES:] if frame is not None else []
     return " > ".join(f"{os.path.basename(call.filename)}:{call.lineno} {call.name}" for call in calls)

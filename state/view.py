@@ -92,43 +92,33 @@ class TierView(Protocol):
         Every foreign key (`keys.py`) in its tier-state partition degrades the view. Raises ViewBehind for a partition
         that this view does not keep or does not keep yet.
         """
-        ...
 
     def partitions(self) -> list[TopicIdPartition]:
         """Return every partition with a live fact."""
-        ...
 
     def facts(self, partition: TopicIdPartition) -> list[LiveFact]:
         """Return the partition's live set, in order of position. Raises ViewBehind as `partition` does."""
-        ...
 
     def tier_partition(self, partition: TopicIdPartition) -> int:
         """Return the tier-state partition that has the facts of this partition."""
-        ...
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
         """Return the second values that were found and not forgotten yet, in order of key."""
-        ...
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
         """Forget a second value, because its `IntegrityHold` is in the view."""
-        ...
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
         """Wait until the record at ``position`` is applied. Raises ViewBehind after ``timeout`` seconds."""
-        ...
 
     def require_fresh(self, tier_partition: int, max_age: float) -> None:
         """Return once an end offset captured at most ``max_age`` seconds ago is applied. Raises ViewBehind."""
-        ...
 
     def require_ready(self, tier_partition: int) -> None:
         """Return once an end offset captured at most ``READY_AGE_S`` ago is applied. Raises ViewBehind."""
-        ...
 
     def age_s(self, tier_partition: int) -> float | None:
         """Return the seconds since the applied end offset was captured; None if none was applied yet."""
-        ...
 
 
 class ViewStore(Protocol):
@@ -151,59 +141,46 @@ class ViewStore(Protocol):
         ``dropped``: partitions with records that were left out. ``anchor``: that of the last record below the position,
         left out or not; None keeps the stored anchor. Returns the second values that these records added.
         """
-        ...
 
     def anchor(self, tier_partition: int) -> Anchor | None:
         """Return the anchor of the last record below the position, or None if it is unknown."""
-        ...
 
     def position(self, tier_partition: int) -> Position:
         """Return the position of the next record to apply; 0 in an empty view."""
-        ...
 
     def epoch(self, tier_partition: int) -> int:
         """Return the leader epoch of the last applied record; -1 if unknown."""
-        ...
 
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
         """Record that all records up to the end of the partition at ``now_ms`` are applied."""
-        ...
 
     def as_of(self, tier_partition: int) -> int:
         """Return the last time (ms) at which the view is known to have been at the end; 0 for never."""
-        ...
 
     def state(self, partition: TopicIdPartition) -> PartitionState:
         """Return the incremental state of one partition (empty if the partition is unknown)."""
-        ...
 
     def partitions(self) -> list[TopicIdPartition]: ...
 
     def entries(self, tier_partition: int | None = None) -> Iterator[tuple[int, Entry]]:
         """Return pairs of tier-state partition and entry: the live set as bytes; of all partitions by default."""
-        ...
 
     def foreign(self, tier_partition: int) -> tuple[str, ...]:
         """Return one sentence, with the position, for each live foreign key."""
-        ...
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
         """Return the first pair of different values of each key, in order of key, until it is forgotten."""
-        ...
 
     def forget_second_value(self, partition: TopicIdPartition, key: str) -> None: ...
 
     def dropped(self, tier_partition: int) -> AbstractSet[TopicIdPartition]:
         """Return the dropped partitions: records of them were left out, and the view has none of their facts."""
-        ...
 
     def drop(self, tier_partition: int, partition: TopicIdPartition) -> None:
         """Forget all facts of a partition in one atomic step. From then on it is a dropped partition."""
-        ...
 
     def adopt(self, tier_partition: int, partitions: Collection[TopicIdPartition], source: ViewStore) -> None:
         """Restore dropped partitions, in one step, from a store that has all their records up to this position."""
-        ...
 
     def close(self) -> None: ...
 

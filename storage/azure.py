@@ -58,9 +58,7 @@ class AzureStore(CloudStore):
         signed = {UPLOAD_ID: self.new_mark()}
         try:
             self.repeated_write(
-                key,
-                lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed),
-                size=len(body),
+                key, lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed), size=len(body)
             )
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):

@@ -51,7 +51,6 @@ def translated(error: azure.AzureError, key: str, store: str) -> TierstateError:
 
 
 def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
-    """Return the error of `state/errors.py` for an answer of the store."""
     return meaning(_MEANINGS, code, status, reason, key, store)
 
 

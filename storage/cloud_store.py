@@ -148,7 +148,6 @@ class CloudStore(ObjectStore):
         return self._retries.write(key, lambda: self.once(key, request), given_up, size)
 
     def repeated_read(self, key: str, request: Callable[[], A]) -> A:
-        """Do the same as `once`, with the retry policy of reads."""
         return self._retries.read(key, lambda: self.once(key, request))
 
     def broken_body(self, key: str, position: int) -> StorageUnavailable:

@@ -1,7 +1,7 @@
 """The promises of every object store. Each has its reason, the cost if it is broken, a remedy, and its check.
 
-The tests run `PROMISES` over every implementation; `tierstate certify` runs `STORE_PROMISES` over a user's store.
-The order matters: a check relies only on promises before its own, so fix the first broken promise first.
+The tests run them over every implementation, `tierstate certify` over a user's store. A check relies only on promises
+before its own, so fix the first broken promise first.
 """
 
 from __future__ import annotations
@@ -173,16 +173,3 @@ STORE_PROMISES: tuple[Promise, ...] = (
         _EXACT,
     ),
 )
-"""Promises that depend on the store."""
-
-ADAPTER_PROMISES: tuple[Promise, ...] = (
-    _promise(
-        objects.bad_keys_are_refused,
-        "some stores normalise such keys in silence",
-        "two keys become one object, or a key leads out of the store's prefix",
-        "this is a bug in tierstate: report it",
-    ),
-)
-"""Promises that tierstate's code keeps for any store. No store can break them, so only the tests check them."""
-
-PROMISES = STORE_PROMISES + ADAPTER_PROMISES

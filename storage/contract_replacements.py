@@ -72,7 +72,6 @@ def _content(writer: int) -> bytes:
 
 
 def _together(acts: Iterable[Callable[[], bool]]) -> list[bool]:
-    """Start all calls at the same time and return their results."""
     calls = list(acts)
     barrier = threading.Barrier(len(calls))
 

@@ -88,7 +88,6 @@ class Trial:
         return True
 
     def _listed(self) -> set[str] | None:
-        """Return the keys below the prefix. Returns None if the listing fails."""
         with suppress(TierstateError):
             return {info.key for info in self.recorded.list(self._prefix) if info.key.startswith(self._prefix)}
         return None

@@ -17,7 +17,6 @@ def extended(crc32c: int, data: Data) -> int:
 
 
 def crc32c_text(crc32c: int) -> str:
-    """Return the checksum as stores write it: base64."""
     return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
 
 

@@ -42,7 +42,6 @@ class MemoryStore:
 
     @property
     def writes(self) -> int:
-        """Number of attempted writes so far."""
         return self._writes
 
     def put_if_absent(self, key: str, data: Data) -> None:

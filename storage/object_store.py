@@ -33,18 +33,15 @@ class ObjectReads(Protocol):
 
     def get(self, key: str, limit: int | None = None) -> bytes:
         """Return the whole object. Raises InvalidRequest, without reading all, if it has more than ``limit`` bytes."""
-        ...
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         """Yield the range of bytes, in pieces of at most ``piece_bytes``. Memory is bounded by one piece.
 
         A stop past the object's end is clamped. Raises RangeNotSatisfiable if the range starts at or past it.
         """
-        ...
 
     def head(self, key: str) -> ObjectInfo:
         """Return the size and modification time of an object without reading it. Raises ObjectNotFound."""
-        ...
 
 
 class ObjectReader(ObjectReads, Protocol):
@@ -52,15 +49,12 @@ class ObjectReader(ObjectReads, Protocol):
 
     def get_range(self, key: str, range: ByteRange) -> bytes:
         """Return the bytes that `stream_range` yields."""
-        ...
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         """Yield every object whose key begins with the text ``prefix``, in key order, fetched page by page."""
-        ...
 
     def drop_cached(self, key: str) -> None:
         """Make the next read fetch the store's own bytes, not those in this host's memory. Raises ObjectNotFound."""
-        ...
 
 
 class ObjectWriter(Protocol):
@@ -68,7 +62,6 @@ class ObjectWriter(Protocol):
 
     def put_if_absent(self, key: str, data: Data) -> None:
         """Create one object, completely or not at all. Raises ObjectExists if an object has this key."""
-        ...
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         """Create one object from pieces of any size. Return its size in bytes. It is invisible until it is complete.
@@ -76,7 +69,6 @@ class ObjectWriter(Protocol):
         A piece is not used after the next piece was requested. Memory is bounded by the parts in flight, whatever the
         object's size. A failure of the store or of the iterator aborts the upload. Raises ObjectExists.
         """
-        ...
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         """Overwrite one small object if its content is ``previous``. Only the rotation of keys (`rotate.py`) does this.
@@ -84,15 +76,12 @@ class ObjectWriter(Protocol):
         Readers see the complete old object or the complete new one. Returns False and changes nothing if the content
         is not ``previous``. Raises ObjectNotFound if the object was deleted. A deleted object is not re-created.
         """
-        ...
 
     def delete(self, key: str) -> None:
         """Delete one object. Idempotent: a missing object is no error."""
-        ...
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete objects in any order, in batches if the store supports them. Missing objects are no error."""
-        ...
 
 
 class ObjectUploads(Protocol):
@@ -104,11 +93,9 @@ class ObjectUploads(Protocol):
         If the store cannot tell running uploads from abandoned ones, it yields both: judge by ``started_at``. Uploads
         without a key are listed only for the empty prefix. A store that removes unfinished uploads itself yields none.
         """
-        ...
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Remove the uploaded parts. Idempotent. If the upload has completed in the meantime, its object stays."""
-        ...
 
 
 class ObjectStore(ObjectReader, ObjectWriter, ObjectUploads, Protocol):
@@ -117,11 +104,9 @@ class ObjectStore(ObjectReader, ObjectWriter, ObjectUploads, Protocol):
     @property
     def description(self) -> str:
         """The store's URL, without secrets."""
-        ...
 
     def close(self) -> None:
         """Release all connections of the store. Idempotent."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +124,6 @@ class ShowsDate(Protocol):
     @property
     def date(self) -> StoreDate | None:
         """The date of the newest answer. None before the first answer."""
-        ...
 
 
 @runtime_checkable
@@ -154,7 +138,6 @@ class SignsReads(Protocol):
         Returns None if the credentials cannot sign (an emulator). Raises AccessDenied and StorageUnavailable, because
         some clouds sign by a request.
         """
-        ...
 
 
 def beyond_end(key: str, range: ByteRange, size: int | None) -> RangeNotSatisfiable:

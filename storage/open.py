@@ -86,20 +86,16 @@ def _cloud(scheme: str, options: StoreOptions) -> Callable[..., ObjectStore]:
             variable="GOOGLE_APPLICATION_CREDENTIALS",
         )
     try:
-        return _store_class(scheme)
+        if scheme == "s3":
+            from .s3 import S3Store
+
+            return S3Store
+        if scheme == "gs":
+            from .gcs import GcsStore
+
+            return GcsStore
+        from .azure import AzureStore
+
+        return AzureStore
     except ImportError as error:
         raise MissingExtra(_EXTRAS[scheme], f"a {scheme}:// store") from error
-
-
-def _store_class(scheme: str) -> Callable[..., ObjectStore]:
-    if scheme == "s3":
-        from .s3 import S3Store
-
-        return S3Store
-    if scheme == "gs":
-        from .gcs import GcsStore
-
-        return GcsStore
-    from .azure import AzureStore
-
-    return AzureStore

@@ -53,7 +53,6 @@ class StoreOptions:
 
     @property
     def keys(self) -> tuple[str, str] | None:
-        """The current values of ``credentials``."""
         return None if self.credentials is None else (current(self.credentials[0]), current(self.credentials[1]))
 
     def renew_keys(self) -> None:

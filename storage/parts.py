@@ -84,7 +84,6 @@ class UploadShare:
         self._shares, self.held = shares, 0
 
     def take(self) -> None:
-        """Wait until the upload may have one more part."""
         self._shares._take(self)
 
     def give_back(self) -> None:
@@ -118,11 +117,7 @@ def parts_of(pieces: Iterable[Data], part_bytes: int, share: UploadShare) -> Ite
 
 
 def send_all(
-    parts: Iterable[Part],
-    send: Callable[[int, Part], A],
-    share: UploadShare,
-    failed: threading.Event,
-    threads: int,
+    parts: Iterable[Part], send: Callable[[int, Part], A], share: UploadShare, failed: threading.Event, threads: int
 ) -> tuple[list[A], int]:
     """Call ``send`` with the number (from 0) of each part and the part. Return its results in order, and the sum of the
     parts' bytes.
@@ -158,7 +153,6 @@ def _send(send: Callable[[int, Part], A], number: int, part: Part, share: Upload
 
 
 def as_bytes(part: Part) -> Part:
-    """Return the part with immutable data, for clients that accept nothing else."""
     part.data = bytes(part.data)
     return part
 

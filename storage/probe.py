@@ -76,5 +76,4 @@ class StoreWatch(AnswerWatch):
         super().__init__(ask, silent, clock, every_s=15.0, again_s=3.0, timeout_s=TIMEOUT_S)
 
     def run(self, stop: threading.Event) -> None:
-        """Watch until ``stop`` is set."""
         go_round("store watch", stop, self.look, self.pause_s)

@@ -136,7 +136,6 @@ class S3Store(CloudStore):
             raise (self._refused(failure) if isinstance(failure, AccessDenied) else failure) from error
 
     def repeated_abort(self, key: str, request: Callable[[], A]) -> A:
-        """Do the same as `once`, with the short retry policy of aborts."""
         return self._retries.abort(key, lambda: self.once(key, request))
 
     def made_by(self, mark: str, key: str) -> bool:
@@ -170,7 +169,6 @@ class S3Store(CloudStore):
         return MultipartUpload(self, key, share).send(parts)
 
     def _put(self, key: str, data: Data, condition: dict[str, str]) -> None:
-        """Put an object under a condition. Raises ObjectExists if the condition does not hold."""
         full, mark, checksum = self.full(key), self.new_mark(), crc32c_text(extended(0, data))
 
         def request() -> None:

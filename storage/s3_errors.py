@@ -84,6 +84,5 @@ def translated(error: Exception, key: str, store: str) -> TierstateError:
 
 
 def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
-    """Return the error of `state/errors.py` for an answer of the store."""
     table = _MEANINGS | {code: THROTTLED} if code.startswith("Throttl") else _MEANINGS
     return meaning(table, code, status, reason, key, store)

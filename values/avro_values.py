@@ -52,9 +52,7 @@ class AvroValues:
     """Reads Avro values for a `Form`. Bytes that are not exactly one value are corrupt."""
 
     def __init__(self, form: Form, kind: pa.DataType, registry: RegistryAccess | None, *, grows: bool) -> None:
-        """Raises InvalidRequest if values name their schema and no registry is set. ``grows``: `of` may raise
-        SchemaGrown.
-        """
+        """Raises InvalidRequest without a registry that the values need. ``grows``: `of` may raise SchemaGrown."""
         if form.registered and (registry is None or not registry.url):
             raise InvalidRequest("values that name their schema need a schema registry: set registry.url")
         self._around = None if pa.types.is_struct(kind) else _AROUND
@@ -69,9 +67,7 @@ class AvroValues:
             self._entries[_BARE] = self._columns.entry(form.schema)
 
     def of(self, values: pa.Array) -> TypedColumn:
-        """Return an equally long column. Raises, before decoding, Unavailable, AccessDenied, SchemaGrown,
-        InvalidRequest.
-        """
+        """Return the column. Raises, before decoding, Unavailable, AccessDenied, SchemaGrown, InvalidRequest."""
         frames = _Frames(values.cast(pa.binary()), framed=self._registry is not None)
         if self._registry is not None:
             self._meet(set(frames.ids) - {_BARE})
@@ -92,9 +88,7 @@ class AvroValues:
         return TypedColumn(column, pa.array(corrupt))
 
     def one_by_one(self, values: pa.Array) -> TypedColumn:
-        """Convert values one by one with fastavro, which decides whether a value is corrupt. Their writer schemas are
-        loaded.
-        """
+        """Convert values one by one with fastavro, which decides what is corrupt. Their writer schemas are loaded."""
         return columned(values.to_pylist(), self._row, _Corrupt, self._type)
 
     def _meet(self, ids: set[int]) -> None:
@@ -120,7 +114,7 @@ class AvroValues:
     def _row(self, value: bytes) -> Any:
         writer, reader, stream = self._schema, None, _Bytes(value)
         if self._registry is not None:
-            if not _is_framed(value):
+            if len(value) < FRAME.size or value[0] != MAGIC:
                 raise _Corrupt
             writer, reader = self._writers[FRAME.unpack_from(value)[1]], self._schema
             if writer is None:
@@ -190,10 +184,6 @@ def _of_other_units(form: Form, text: str) -> bool:
     except InvalidRequest:
         return True
     return False
-
-
-def _is_framed(value: bytes) -> bool:
-    return len(value) >= FRAME.size and value[0] == MAGIC
 
 
 def _wrapped(text: str, around: str | None) -> str:

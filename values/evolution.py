@@ -186,9 +186,7 @@ def _avro_fields(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], path:
 
 
 def _defaulted(field: dict[str, Any], kind: Tree) -> dict[str, Any]:
-    """Return the field with the type ``kind``. A default has the type of a union's first member: null may have to be
-    last.
-    """
+    """Return the field with type ``kind``. A default has the type of a union's first member, so null may be last."""
     if field.get("default") is not None and isinstance(kind, list):
         kind = kind[::-1]
     return field | {"type": kind}

@@ -65,13 +65,10 @@ class Form:
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Form:
         """Return the form that `as_json` converted. Raises InvalidRequest for any other object."""
-        try:
-            format, schema, registered = document["format"], document["schema"], document["registered"]
-        except (KeyError, TypeError) as error:
-            raise InvalidRequest("this is no form of values", got=repr(document)[:200]) from error
-        if not (isinstance(format, str) and isinstance(schema, str) and isinstance(registered, bool)):
-            raise InvalidRequest("this is no form of values", got=repr(document)[:200])
-        return cls(format, schema, registered)
+        match document:
+            case {"format": str(format), "schema": str(schema), "registered": bool(registered)}:
+                return cls(format, schema, registered)
+        raise InvalidRequest("this is no form of values", got=repr(document)[:200])
 
 
 def _kept(what: str, kind: pa.DataType) -> pa.DataType:

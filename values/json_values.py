@@ -70,7 +70,6 @@ class JsonValues:
         self._read = read and pj.ParseOptions(explicit_schema=read, unexpected_field_behavior="ignore")
 
     def of(self, values: pa.Array) -> TypedColumn:
-        """Return an equally long column."""
         if (column := self.at_once(values)) is not None:
             return all_parsed(column)
         if len(values) <= SOME:
@@ -206,7 +205,6 @@ def _may_be_in(raw: npt.NDArray[np.uint8], word: str) -> bool:
 
 
 def _bytes_of(texts: pa.Array) -> pa.Buffer:
-    """Return the bytes of all texts, one behind the other."""
     ends = np.frombuffer(texts.buffers()[1], np.int32)
     first, last = int(ends[texts.offset]), int(ends[texts.offset + len(texts)])
     return (texts.buffers()[2] or pa.py_buffer(b"")).slice(first, last - first)

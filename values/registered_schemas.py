@@ -59,9 +59,7 @@ class RegisteredSchemas:
         self._lock = threading.Lock()
 
     def decoder(self, id: int, until: float) -> Decoder:
-        """Return a decoder; wait at most until ``until`` (monotonic). Raises the errors of ``ask``, TimedOut,
-        Unavailable.
-        """
+        """Return a decoder; wait at most until ``until`` (monotonic). Raises as ``ask``, and TimedOut, Unavailable."""
         with self._lock:
             if (cached := self._decoders.get(id)) is not None:
                 return cached

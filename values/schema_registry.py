@@ -162,12 +162,7 @@ class SchemaRegistry:
         until = self._clock.monotonic() + self._timeout
         try:
             answer = self._pool.request(
-                "GET",
-                url,
-                timeout=self._timeout,
-                redirect=False,
-                preload_content=False,
-                decode_content=False,
+                "GET", url, timeout=self._timeout, redirect=False, preload_content=False, decode_content=False
             )
             try:
                 data = self._whole(answer, until, url)

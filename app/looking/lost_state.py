@@ -57,7 +57,6 @@ def why_lost(
 
 
 def lost_facts_tools(connection: Connection) -> LostFactsTools:
-    """Return the tools of a search for lost facts."""
     store = connection.store
     archived = ArchivedDeletes(store, connection.identity, connection.clock, connection.listener)
     left = partial(left_behind, store, connection.topic.topic_id)

@@ -55,7 +55,6 @@ class TopicOverview:
 
 
 def addresses_of(views: Iterable[PartitionView]) -> set[str]:
-    """Return the addresses at which the agents of these partitions answer."""
     return {view.leader.management_address for view in views if view.leader and view.leader.management_address}
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 NOT_ASKED = "not asked: the bucket alone is read"
 """Replaces the agent's answer if no agent and no broker is queried."""
-NO_AGENT = "none: Kafka tiers this topic itself"
-TOOL = "kafka-transactions.sh"
 OF_GATEWAY = (
     "topic partition topic_id log_start_offset local_log_start_offset high_watermark last_stable_offset term "
     "highest_remote_offset remote_segments remote_bytes remote_records lineage_unknown lost_branch"
@@ -104,7 +102,7 @@ def end_transaction(agent: object, topic: str, partition: int, bootstrap: str) -
     by: Any = agent.get("open_transaction") if isinstance(agent, dict) else None
     if not isinstance(by, dict) or "start_offset" not in by:
         return None
-    tool = f"{TOOL} --bootstrap-server {shlex.quote(bootstrap)}"
+    tool = f"kafka-transactions.sh --bootstrap-server {shlex.quote(bootstrap)}"
     place = f"--topic {topic} --partition {partition}"
     return EndTransaction(
         find_hanging=f"{tool} find-hanging {place}",
@@ -186,11 +184,6 @@ def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
     if owned and view.log_start is not None and view.log_start <= owned[-1].offsets.end:
         gaps = view.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
     return replace(facts, agent=NOT_ASKED, gaps=tuple(gaps))
-
-
-def look_at_kafkas(view: PartitionView, bounds: LocalBounds, topic: str) -> PartitionFacts:
-    """Return the facts of a partition that Kafka itself tiers (KIP-405). ``bounds`` are older than ``view``."""
-    return replace(look_at(view, bounds, topic), agent=NO_AGENT, unconfirmed=None)
 
 
 def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:
@@ -298,7 +291,6 @@ def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> d
 
 
 def describe_order(order: OperatorOrder) -> str:
-    """Return an order as text for people."""
     what = order.kind.value if order.before is None else f"{order.kind.value} before {order.before}"
     forced = " with --force" if order.force else ""
     return f"{what}{forced} since {moment(order.at)} by {order.issued_by}"

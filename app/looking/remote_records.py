@@ -10,18 +10,9 @@ from ...state.partition_view import PartitionView
 from ...state.segment import CopyAttempt, RemoteSegment
 
 UNKNOWN_OF_KAFKAS = (
-    "last_record_offset",
-    "record_count",
-    "indexes_object_bytes",
-    "manifest_bytes",
-    "log_sha256",
-    "log_crc32c",
-    "indexes_sha256",
-    "compression",
-    "encryption_key_id",
-    "aborted",
-    "term",
-)
+    "last_record_offset record_count indexes_object_bytes manifest_bytes log_sha256 log_crc32c indexes_sha256 "
+    "compression encryption_key_id aborted term"
+).split()
 """The fields that are unknown of a segment that Kafka itself copied (KIP-405)."""
 
 

@@ -11,12 +11,10 @@ from ...fetch.verify_objects import Checked, Verifier
 from ...follower.archive_chain import verify_archive
 from ...follower.archives import Archives
 from ...follower.follower import Follower
-from ...follower.object_names import TierPlace
 from ...state.errors import TierstateError
 from ...state.ids import TopicIdPartition
 from ...state.object_keys import ObjectKeys
 from ...state.partition_view import PartitionView
-from ...storage.object_store import ObjectStore
 from ..opening.connection import Connection, view_now
 from ..opening.kip405_connection import Kip405Connection
 from ..opening.partitions import both_tiers_now
@@ -97,24 +95,16 @@ def verify_kafkas(
 
 
 def _archives(connection: Connection, follower: Follower, partitions: Sequence[TopicIdPartition]) -> Iterator[Finding]:
-    identity = connection.identity
-    archives = Archives(connection.topic, connection.store, identity, connection.clock)
+    """Yield damage of the archives, and whether topic and archive have diverged, even if each of them is complete."""
+    store, identity = connection.store, connection.identity
+    archives = Archives(connection.topic, store, identity, connection.clock)
     for number in sorted({follower.tier_partition(each) for each in partitions}):
-        yield from _damaged(connection.store, identity.place(number))
-        yield from _parted(archives, number)
-
-
-def _damaged(store: ObjectStore, place: TierPlace) -> Iterator[Finding]:
-    for damage in verify_archive(store, place):
-        at = f" at position {damage.position}" if damage.position is not None else ""
-        yield Finding(2, Severity.CORRUPT, None, f"archive: {damage.problem}{at}", object=damage.object_key)
-
-
-def _parted(archives: Archives, tier_partition: int) -> Iterator[Finding]:
-    """Yield a finding if topic and archive have diverged, even if each of them is complete."""
-    try:
-        archives.check(tier_partition)
-    except TierstateError:
-        if archives.broken is None:  # the break counts even where this process may not write it to the store
-            raise
-        yield Finding(2, Severity.CORRUPT, None, f"archive: {archives.broken}")
+        for damage in verify_archive(store, identity.place(number)):
+            at = f" at position {damage.position}" if damage.position is not None else ""
+            yield Finding(2, Severity.CORRUPT, None, f"archive: {damage.problem}{at}", object=damage.object_key)
+        try:
+            archives.check(number)
+        except TierstateError:
+            if archives.broken is None:  # the break counts even where this process may not write it to the store
+                raise
+            yield Finding(2, Severity.CORRUPT, None, f"archive: {archives.broken}")

@@ -217,15 +217,12 @@ def why_later_release(board: StatusBoard, view: TierView) -> list[str]:
 
 
 def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
-    """Add the gauges of any process with a view."""
     metrics.gauge("tierstate_view_age_seconds", lambda: [((str(n),), age) for n, age in watch.ages().items()])
     metrics.gauge("tierstate_heads_lost", lambda: [((), len(watch.beheaded))])
     metrics.gauge("tierstate_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
 
 
 def feed_loop_gauges(metrics: Metrics, watchdog: Watchdog) -> None:
-    """Add the gauges of any process with loops."""
-
     def hanging() -> list[tuple[tuple[str], float]]:
         hangs = [each.loop for each in watchdog.hangs()]
         return [((loop,), float(hangs.count(loop))) for loop in watchdog.longest_s]

@@ -45,7 +45,6 @@ class BucketTopics:
         self.refresh(view)
 
     def refresh(self, view: BucketView) -> None:
-        """Read the topics from the view again."""
         self._cluster_id, self._newest_at = view.identity.cluster_id, newest_of(view.replays.values())
         numbers: dict[TopicId, list[int]] = {}
         names: dict[TopicId, tuple[bool, int, str]] = {}
@@ -158,7 +157,7 @@ class BucketConnection(ConnectionParts):
     @cached_property
     def _whole(self) -> tuple[BucketView, str | None]:
         """Return the view of all tier-state partitions, and why the topic diverged from it (None: it did not)."""
-        settings, parts = self.settings.view, self._parts
+        settings, parts = self.settings.view, self.parts
         moment = parse_moment(settings.as_of, self.clock.now_ms())
         identity, parted = find_identity(parts.store, settings.topic_id, settings.history)
         with parts.progress("reading the view from the bucket", identity.partitions) as advance:
@@ -166,7 +165,7 @@ class BucketConnection(ConnectionParts):
         return self._keep(view), parted
 
     def _refused(self, key: str, error: TierstateError) -> None:
-        self._parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
+        self.parts.listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
 
     def advance(self) -> None:
         """Add to the view what was archived since. Raises the store's errors, CorruptData, HistoryBroken."""
@@ -177,7 +176,6 @@ class BucketConnection(ConnectionParts):
 
     @cached_property
     def control(self) -> BucketTopics:
-        """Return the topics, by their names in the facts."""
         return BucketTopics(self._whole[0])
 
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: object = None) -> BucketView:
@@ -204,13 +202,12 @@ class BucketConnection(ConnectionParts):
         return view
 
     def reader(self, view: TierView) -> LogReader:
-        """Return a reader of the remote tier that finds records by ``view``."""
         from ...fetch.open import Reading, open_past_reader
 
         form, settings = self.settings.format, self.settings
         names = ObjectKeys.minting(form.key_prefix, self._whole[0].identity.cluster_id, form.salt_bits)
-        reading = Reading(settings.cache, settings.state_dir, self._parts.keys, names)
-        reader = open_past_reader(view, self.control, self.store, self.clock, reading, self._parts.listener)
+        reading = Reading(settings.cache, settings.state_dir, self.parts.keys, names)
+        reader = open_past_reader(view, self.control, self.store, self.clock, reading, self.parts.listener)
         return self._keep(reader)
 
 

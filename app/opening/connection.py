@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, ignore
@@ -81,27 +80,11 @@ class _Closeable(Protocol):
 Closed = TypeVar("Closed", bound=_Closeable)
 
 
-class Opened:
-    """Parts that are closed together. Use it as a context manager."""
-
-    def __init__(self) -> None:
-        self._opened = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all parts, in reverse order of their opening."""
-        self._opened.close()
+class Opened(ExitStack):
+    """Parts that are closed together, in reverse order of their opening. Use it as a context manager."""
 
     def _keep(self, part: Closed) -> Closed:
-        self._opened.enter_context(closing(part))
-        return part
+        return self.enter_context(closing(part))
 
 
 class Connection(Opened):
@@ -248,22 +231,16 @@ class ConnectionParts(Opened):
 
     def __init__(self, parts: Connection) -> None:
         super().__init__()
-        self._parts = self._keep(parts)
+        self.parts = self._keep(parts)
         self.settings, self.clock, self.progress = parts.settings, parts.clock, parts.progress
 
     @property
-    def parts(self) -> Connection:
-        """Return the connection that opens the parts. It has no view."""
-        return self._parts
-
-    @property
     def store(self) -> ObjectStore:
-        return self._parts.store
+        return self.parts.store
 
     @property
     def keys(self) -> KeyRingFile | None:
-        """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
-        return self._parts.keys
+        return self.parts.keys
 
 
 def refuse_bucket(settings: Settings) -> None:
@@ -282,7 +259,6 @@ def refuse_kip405(settings: Settings) -> None:
 
 
 def tier_topic_spec(settings: Settings) -> TierTopicSpec:
-    """Return the name, partitions and replication factor that the settings require of the tier-state topic."""
     from ...broker.tier_topic_setup import TierTopicSpec
 
     settings_of_topic = settings.tier_state

@@ -56,7 +56,6 @@ class GatewayAccess:
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
-        """Yield the reads of these splits, as `split_reads.LogAccess.reads` does."""
         from ...fetch.gateway_plans import GatewayGrants, GatewayTier
         from ...fetch.granted_objects import GrantedObjects
 

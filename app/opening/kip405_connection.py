@@ -1,5 +1,4 @@
-"""A cluster whose topics Kafka tiers itself (KIP-405): its metadata topic, its brokers, and the bucket. Nothing is
-written anywhere."""
+"""A cluster whose topics Kafka tiers itself (KIP-405): its metadata topic, brokers and bucket. Nothing is written."""
 
 from __future__ import annotations
 
@@ -24,17 +23,15 @@ FOLDER = "kip405"
 
 
 class Kip405Connection(ConnectionParts):
-    """A cluster and what Kafka tiered of it. Each property opens its part at the first use. Use it as a context
-    manager."""
+    """A cluster and what Kafka tiered of it. Each property opens its part at first use. Use it as a context manager."""
 
     @property
     def control(self) -> BrokerControl:
-        return self._parts.control
+        return self.parts.control
 
     @property
     def cluster_id(self) -> str:
-        """Return the cluster's id, requested from a broker once. Raises BrokerUnavailable."""
-        return self._parts.cluster_id
+        return self.parts.cluster_id
 
     @cached_property
     def topic(self) -> MetadataTopic:
@@ -43,7 +40,7 @@ class Kip405Connection(ConnectionParts):
 
         require(self.settings, BROKER)
         _ = self.cluster_id  # before librdkafka connects: see `Connection.reachable`
-        return open_metadata_topic(self._parts.kafka, self._parts.broker)
+        return open_metadata_topic(self.parts.kafka, self.parts.broker)
 
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: Path | None = None) -> MetadataView:
         """Return a view of ``partitions`` (None: of all). With ``folder`` it is kept there, and has all partitions.
@@ -70,14 +67,13 @@ class Kip405Connection(ConnectionParts):
 
     def bounds(self, topic: str, partition: int) -> LocalBounds:
         """Return the broker's bounds, with the start of both tiers. Raises UnknownTopic, BrokerUnavailable."""
-        return self._parts.broker.reads.bounds(topic, partition, both_tiers=True)
+        return self.parts.broker.reads.bounds(topic, partition, both_tiers=True)
 
     def reader(self, view: TierView) -> LogReader:
-        """Return a reader of both tiers that routes reads by ``view``."""
         from ...fetch.open import Reading
         from ...kip405.tiers import open_kafkas_reader
 
         reading = Reading(self.settings.cache, self.settings.state_dir, self.keys)
-        broker = self._parts.broker
-        reader = open_kafkas_reader(view, broker, self.store, self.clock, reading, self._parts.listener)
+        broker = self.parts.broker
+        reader = open_kafkas_reader(view, broker, self.store, self.clock, reading, self.parts.listener)
         return self._keep(reader)

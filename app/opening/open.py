@@ -1,5 +1,4 @@
-"""Open the connection that readers use: to a cluster and its remote tier, to one that Kafka tiers itself, or to the
-bucket alone."""
+"""Open the connection of readers: to a cluster and its remote tier, to one that Kafka tiers, or to the bucket alone."""
 
 from __future__ import annotations
 

@@ -19,11 +19,10 @@ from ...storage.options import StoreOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...fetch.local import LocalTier
     from ...fetch.planned_split import PlannedSplit
     from ...fetch.split import LocalReads
     from ...runtime.settings import Settings
-    from ...storage.object_store import ObjectReads, ObjectStore
+    from ...storage.object_store import ObjectReads
     from ...storage.segment.encryption import KeyUnwrapper
 
 
@@ -49,7 +48,6 @@ class LogAccess(Protocol):
 
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> AbstractContextManager[SplitReads]:
         """Yield the reads, valid within the block. Raises InvalidRequest, AccessDenied, MissingExtra."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +63,19 @@ class Access:
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
-        """Yield the reads of these splits, as `LogAccess.reads` describes."""
-        keys = self.keys()
+        keys, local = None, None
+        if self.keyring is not None:
+            from ...storage.segment.keyring import KeyRingFile
+
+            keys = KeyRingFile(self.keyring, ignore)
         with ExitStack() as stack:
-            store = stack.enter_context(closing(self.open_store(clock)))
-            by_broker = any(part.segment is None for split in splits for part in split.parts)
-            needs_brokers = by_broker and not self.bucket_alone
-            yield SplitReads(store, keys, stack.enter_context(self.local_tier(clock)) if needs_brokers else None)
+            store = stack.enter_context(closing(open_store(self.store_url, self.store, clock=clock)))
+            if not self.bucket_alone and any(part.segment is None for split in splits for part in split.parts):
+                from ...broker.open import open_broker
+                from ...fetch.local import BrokerTier
 
-    def keys(self) -> KeyUnwrapper | None:
-        """Return the key ring that decrypts segments, or None if no key ring is set. Raises InvalidRequest."""
-        if self.keyring is None:
-            return None
-        from ...storage.segment.keyring import KeyRingFile
-
-        return KeyRingFile(self.keyring, ignore)
-
-    def open_store(self, clock: Clock) -> ObjectStore:
-        """Return the opened object store. Raises InvalidRequest, AccessDenied, MissingExtra."""
-        return open_store(self.store_url, self.store, clock=clock)
-
-    @contextmanager
-    def local_tier(self, clock: Clock) -> Iterator[LocalTier]:
-        """Yield reads from the brokers, valid within the block. Only splits with local parts need them."""
-        from ...broker.open import open_broker
-        from ...fetch.local import BrokerTier
-
-        with closing(open_broker(self.kafka, clock)) as broker:
-            yield BrokerTier(broker)
+                local = BrokerTier(stack.enter_context(closing(open_broker(self.kafka, clock))))
+            yield SplitReads(store, keys, local)
 
 
 def access_by(settings: Settings) -> Access:

@@ -67,11 +67,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         listened = fan_out(listener, repeats_taken_from(quota))
         connection = stack.enter_context(Connection(settings, clock, listener=listened))
         broker, topic = connection.broker, connection.topic
-        source = stack.enter_context(
-            fetch_source(settings, connection, listener)
-            if folders is None
-            else disk_source(settings, connection, folders)
-        )
+        source = stack.enter_context(fetch_source(connection) if folders is None else disk_source(connection, folders))
         log = source.log
         with suppress(StorageUnavailable, AccessDenied):  # an agent that cannot ask waits for its store, as below
             require_one_source(connection)
@@ -100,9 +96,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
 
         needed = rights_of_agent(trims=settings.trim.enabled, fetches=fetches)
         rights = RightsWatch(
-            lambda: lacking(broker.raw, name, leader.agent.led_topics, needed),
-            connection.kafka,
-            broker.raw,
+            lambda: lacking(broker.raw, name, leader.agent.led_topics, needed), connection.kafka, broker.raw
         )
         proof = settings.trim.proof
         watches = AgentWatches(topic, follower, store, archives, claim, rights, source.folders, clock, watchdog, proof)

@@ -126,12 +126,7 @@ class DeletePlan:
                 "copied_bytes": self.local_copied_bytes,
             },
             "leases": [
-                {
-                    "id": each.id,
-                    "holder": each.holder,
-                    "offsets": asdict(each.offsets),
-                    "expires_at": each.expires_at,
-                }
+                {"id": each.id, "holder": each.holder, "offsets": asdict(each.offsets), "expires_at": each.expires_at}
                 for each in self.leases
             ],
             "groups": [{"group_id": each.group, "committed_offset": each.committed} for each in self.losing],

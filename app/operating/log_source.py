@@ -11,14 +11,11 @@ from ...follower.heartbeat import Claimant
 from ...leader.custody import led_by
 from ...log.local_log import LocalLog, LogDirs
 from ...rules.decide import refusal
-from ...runtime.listener import Listener
-from ...runtime.settings import Settings
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.retention import TopicConfig
 from ...state.segment import RemoteSegment
 from ...storage.object_store import ObjectReads
 from ...storage.segment.encryption import KeyUnwrapper
-from ...storage.segment.keyring import KeyRingFile
 from ...storage.segment.manifest import IndexKind
 from ...storage.segment.reader import SegmentReader
 from ...tail.fetch_log import SMALLEST_PART_BYTES, FetchLog, RollPolicy, SnapshotOf
@@ -48,9 +45,9 @@ class LogSource:
 
 
 @contextmanager
-def disk_source(settings: Settings, connection: Connection, log: LogDirs) -> Iterator[LogSource]:
+def disk_source(connection: Connection, log: LogDirs) -> Iterator[LogSource]:
     """Yield the source of an agent that reads disks. Raises InvalidRequest for the folders of another broker."""
-    control, mapped = connection.broker.control, connection.topic.mapped_partitions
+    settings, control, mapped = connection.settings, connection.control, connection.topic.mapped_partitions
     require_own_folders(log, control)
     led = led_by(control, settings.tier_state.topic, log.node_id, mapped)
     yield LogSource(log, agent_claimant(settings, control, log), led, FolderWatch(log, control))
@@ -100,13 +97,10 @@ def producer_snapshots(store: ObjectReads, keys: KeyUnwrapper | None) -> Snapsho
 
 
 @contextmanager
-def fetch_source(settings: Settings, connection: Connection, listener: Listener) -> Iterator[LogSource]:
+def fetch_source(connection: Connection) -> Iterator[LogSource]:
     """Yield the source of the agent that copies by Fetch. Raises InvalidRequest if the settings do not fit."""
     topics_to_fetch(connection)
-    control, mapped = connection.broker.control, connection.topic.mapped_partitions
-    keyring = settings.encryption.keyring
-    keys = None if keyring is None else KeyRingFile(keyring, listener)
-
+    settings, control, mapped = connection.settings, connection.control, connection.topic.mapped_partitions
     group = Ownership(connection.kafka, settings.tier_state.topic, connection.clock)
 
     def owned() -> Collection[int]:
@@ -120,7 +114,7 @@ def fetch_source(settings: Settings, connection: Connection, listener: Listener)
         settings.state_dir / "agent" / "spool",
         RollPolicy(settings.copy_.roll_bytes, settings.copy_.roll_after, settings.agent.spool),
         connection.clock,
-        producer_snapshots(connection.store, keys),
+        producer_snapshots(connection.store, connection.keys),
     )
     with closing(group), log:
         yield LogSource(log, fetching_claimant(settings, control), owned, group=group)

@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...fetch.granted_objects import NAMES, DataKey, SegmentGrant
 from ...fetch.plan import PlannedRange, planned
@@ -147,10 +148,7 @@ class Plans:
             if readable or (lease is not None and entry.subject.offsets.overlap(lease.offsets) is not None):
                 return entry.subject, lease
         raise SegmentExpired(
-            "segment is not readable, or not any more",
-            topic=at.topic,
-            partition=at.partition,
-            segment_id=at.segment_id,
+            "segment is not readable, or not any more", topic=at.topic, partition=at.partition, segment_id=at.segment_id
         )
 
     def stored(self, segment: RemoteSegment, kind: ObjectKind, range: ByteRange) -> Iterator[bytes]:
@@ -226,13 +224,10 @@ def _holder(plan: str, user: str) -> str:
 def plans_of(connection: Connection, reader: LogReader, view: TierView) -> Plans:
     """Return plans with leases in the tier-state topic."""
     ids = RandomIds()
-
-    def take(ranges: Ranges, holder: str, seconds: float) -> Sequence[ReaderLease]:
-        return take_leases(connection, view, ranges, holder, seconds, ids)
-
-    def end(places: Sequence[TopicIdPartition], holder: str) -> int:
-        return end_leases(connection.topic, view, places, holder)
-
-    leasing = Leasing(take, end, connection.settings.lease.max)
+    leasing = Leasing(
+        take=lambda ranges, holder, seconds: take_leases(connection, view, ranges, holder, seconds, ids),
+        end=partial(end_leases, connection.topic, view),
+        longest_s=connection.settings.lease.max,
+    )
     time = BrokersTime(connection.clock, connection.topic, connection.store)
     return Plans(reader, connection.store, connection.keys, leasing, time, ids)

@@ -127,7 +127,6 @@ def other_topics(connection: Connection) -> OtherTopics:
 
 
 def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> PrefixClaim:
-    """Return the claim of a process of this cluster."""
     return PrefixClaim(connection.topic, store, claimant, connection.clock, RandomIds(), other_topics(connection))
 
 

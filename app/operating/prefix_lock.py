@@ -96,8 +96,6 @@ class PrefixLock:
                     self._lost = error
 
     def run(self, stop: threading.Event) -> None:
-        """Rewrite the lock once a period until ``stop`` is set."""
-
         def turn() -> None:
             with suppress(TierstateError):  # `require` raises it, if it lasts
                 self.beat()

@@ -39,28 +39,19 @@ def take_leases(
     if seconds > longest:
         raise InvalidRequest("a lease may not last so long", seconds=seconds, longest=longest)
     time = BrokersTime(connection.clock, connection.topic, connection.store)
-    leases = _take(connection, view, ranges, holder, seconds, ids, now := time.now_ms())
+
+    def take(now: TimestampMs) -> list[ReaderLease]:
+        leases = [
+            ReaderLease(place, FactId.of(ids.uuid()), offsets, holder, TimestampMs(now + int(seconds * 1000)))
+            for place, offsets in _wanted(view, ranges, holder, TimestampMs(now + int(seconds * 500)))
+        ]
+        _append(connection.topic, view, [(lease, encode_fact(lease)) for lease in leases])
+        return leases
+
+    leases = take(now := time.now_ms())
     # the first append of this process shows the brokers' time: if this clock is behind, the lease would end too early
     if leases and time.now_ms() - now > NOTED_MS:
-        leases = _take(connection, view, ranges, holder, seconds, ids, time.now_ms())
-    return leases
-
-
-def _take(
-    connection: Connection,
-    view: TierView,
-    ranges: Ranges,
-    holder: str,
-    seconds: float,
-    ids: IdSource,
-    now: TimestampMs,
-) -> list[ReaderLease]:
-    places = list(_wanted(view, ranges, holder, TimestampMs(now + int(seconds * 500))))
-    leases = [
-        ReaderLease(place, FactId.of(ids.uuid()), offsets, holder, TimestampMs(now + int(seconds * 1000)))
-        for place, offsets in places
-    ]
-    _append(connection.topic, view, [(lease, encode_fact(lease)) for lease in leases])
+        leases = take(time.now_ms())
     return leases
 
 

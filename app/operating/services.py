@@ -107,19 +107,9 @@ def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: P
             if brokers is not None:
                 services.append(Service("broker watch", brokers.run))
                 brokers_at = {int(node): at for node, at in connection.control.cluster().addresses.items()}
-            reader = served.reader
+            reader, plans = served.reader, served.plans
             add_cache_gauges(metrics, reader.remote)
-        yield ServingParts(
-            reader,
-            served.plans,
-            brokers_at,
-            clock,
-            metrics,
-            connection.kafka,
-            management,
-            services,
-            more,
-        )
+        yield ServingParts(reader, plans, brokers_at, clock, metrics, connection.kafka, management, services, more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from ...state.partition_view import PartitionView
 from ...state.routing import LocalBounds
 from ...state.segment import RemoteSegment, SegmentState
 from ...storage.object_store import ObjectStore
-from ..looking.archived_deletes import ArchivedDeletes
 from ..looking.lost_state import lost_facts_tools
 from ..opening.connection import Connection, view_now
 from ..opening.partitions import bounds_if_known, partitions_with_facts
@@ -142,23 +141,17 @@ def totals(rows: Collection[Row]) -> Mapping[str, dict[str, int]]:
     return {kind: {"count": len(some), "bytes": sum(row.bytes or 0 for row in some)} for kind, some in by_kind.items()}
 
 
-def sweep_tools(connection: Connection) -> SweepTools:
-    """Return the tools of a sweep as an agent does it, with this process's settings."""
-    settings = connection.settings
-    archived = ArchivedDeletes(connection.store, connection.identity, connection.clock, connection.listener)
-    aside = Quarantine(settings.sweep.quarantine_prefix)
-    return SweepTools(connection.store, connection.names, archived, settings.sweep.grace, ignore, aside)
-
-
 class SweepByHand:
     """The findings, partition by partition, and their deletion. ``explicit``: keys to delete that no fact marks."""
 
     def __init__(self, connection: Connection, follower: Follower, explicit: frozenset[str]) -> None:
-        self._broker, self._clock = connection.broker.control, connection.clock
-        self._tools, self._follower, self._explicit = sweep_tools(connection), follower, explicit
-        self._topics, self._tiering = self._broker.topics(), connection.settings.tiering
+        settings, self._broker, self._clock = connection.settings, connection.control, connection.clock
+        self._follower, self._explicit = follower, explicit
+        self._topics, self._tiering = self._broker.topics(), settings.tiering
         self._names = {described.topic_id: described.name for described in self._topics}
         self._lost = lost_facts_tools(connection)
+        archived, aside = self._lost.archived_deletes, Quarantine(settings.sweep.quarantine_prefix)
+        self._tools = SweepTools(connection.store, connection.names, archived, settings.sweep.grace, ignore, aside)
         self.rows: list[Row] = []
         self.looks: list[SweepFindings] = []
 

@@ -91,8 +91,7 @@ class Upkeep:
         """Return the loop of the chores, not yet started. ``led``: asks for the tier-state partitions to care for."""
         settings, topic = self._settings, self._topic
         policy = CustodyPolicy(
-            grace_ms=round(settings.custodian.grace * 1000),
-            reader_grace_ms=round(settings.expire.grace * 1000),
+            grace_ms=round(settings.custodian.grace * 1000), reader_grace_ms=round(settings.expire.grace * 1000)
         )
         recorded = read_meta(topic)
         look = ClusterEvidence(

@@ -139,7 +139,6 @@ class ChunkCache:
             self._forget((key, chunk.id))
 
     def knows(self, key: str, chunk_id: int) -> bool:
-        """Return whether the chunk is in memory or being loaded."""
         with self._lock:
             return (key, chunk_id) in self._chunks or (key, chunk_id) in self._loading
 

@@ -90,7 +90,6 @@ class ChunkIndex:
 
     @property
     def stored_bytes(self) -> int:
-        """The size of the log object."""
         return self.chunk(self.count - 1).stored_stop
 
     def chunk(self, id: int) -> Chunk:

@@ -150,11 +150,9 @@ class DiskCache:
             self._turn_off(error)
 
     def drop_damaged(self, key: str, chunk_id: int, stored_size: int) -> None:
-        """Delete the file of a chunk and count it as damaged."""
         self._drop(_name(key, chunk_id, stored_size), damaged=1)
 
     def drop(self, key: str, chunk_id: int, stored_size: int) -> None:
-        """Delete the file of a chunk, if there is one."""
         self._drop(_name(key, chunk_id, stored_size))
 
     @property

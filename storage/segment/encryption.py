@@ -31,7 +31,6 @@ class KeyUnwrapper(Protocol):
         Raises InvalidRequest if the ring lacks that key or has another one under its id. Raises CorruptData if the key
         cannot unwrap the bytes.
         """
-        ...
 
 
 class KeyWrapper(Protocol):
@@ -39,7 +38,6 @@ class KeyWrapper(Protocol):
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
         """Wrap the data key under the active key. Return (active key's id, wrapped data key, key's fingerprint)."""
-        ...
 
 
 class SegmentCipher:

@@ -64,13 +64,11 @@ class KeyRing:
         return cls(active, {key_id: _pair(path, key_id, files) for key_id, files in keys.items()})
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
-        """Return the active key's id, the data key wrapped under it, and the active key's fingerprint."""
         pair = self.keys[self.active]
         cipher = PKCS1_OAEP.new(pair.public, hashAlgo=SHA3_512, mgfunc=_mask)
         return self.active, cipher.encrypt(data_key), pair.fingerprint
 
     def opens(self, key_id: str) -> bool:
-        """Return whether the private key of this id is in the ring."""
         pair = self.keys.get(key_id)
         return pair is not None and pair.private is not None
 
@@ -80,11 +78,6 @@ class KeyRing:
         return key_id in self.keys and order.index(key_id) > order.index(self.active)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """Return the data key. ``fingerprint`` identifies the key that wrapped the data key; None if that is unknown.
-
-        Raises InvalidRequest if the ring lacks the private key, or has another key under its id. Raises CorruptData if
-        the key cannot unwrap the bytes.
-        """
         pair = self.keys.get(key_id)
         if pair is None:
             raise InvalidRequest("the key ring lacks the segment's key", key_id=key_id, has=",".join(self.keys))
@@ -118,11 +111,9 @@ class KeyRingFile:
         self._ring = KeyRing.load(path)
 
     def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
-        """Do the same as `KeyRing.wrap`, with the current ring."""
         return self._current().wrap(data_key)
 
     def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
-        """Do the same as `KeyRing.unwrap`, with the current ring."""
         return self._current().unwrap(key_id, wrapped, fingerprint)
 
     def _current(self) -> KeyRing:

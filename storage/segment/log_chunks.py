@@ -165,11 +165,7 @@ def windows(chunks: Sequence[Chunk], window_bytes: float = WINDOW_BYTES) -> Iter
 
 
 def exact_range(
-    store: ObjectReads,
-    key: str,
-    range: ByteRange,
-    stop: threading.Event | None = None,
-    chunks: Sequence[Chunk] = (),
+    store: ObjectReads, key: str, range: ByteRange, stop: threading.Event | None = None, chunks: Sequence[Chunk] = ()
 ) -> Generator[bytes, None, None]:
     """Yield exactly the bytes ``range``, in pieces of at most `WINDOW_BYTES`. Closing the generator ends the request.
 

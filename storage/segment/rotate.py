@@ -196,7 +196,6 @@ def _exchanged(manifest: bytes, field: re.Pattern[bytes], old: str, new: str, so
 
 
 def _as_long(changed: bytes, size: int, source: str) -> bytes:
-    """Return the manifest, padded with blanks to ``size`` bytes. Raises InvalidRequest if it is longer."""
     bare = changed.rstrip(_SPACE)
     if len(bare) > size:
         raise InvalidRequest("the new key does not fit into the manifest", file=source, bytes=len(bare), room=size)

@@ -100,7 +100,6 @@ class LogTransform:
             )
 
     def _chunks(self, plain: Iterator[bytes]) -> Iterator[Iterable[Data]]:
-        """Yield the pieces of each chunk, ready to be encrypted."""
         compressor = None
         if self._form.level is not None:
             compressor = zstandard.ZstdCompressor(level=self._form.level, write_content_size=True)

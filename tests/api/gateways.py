@@ -15,11 +15,11 @@ import httpx
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from starlette.types import ASGIApp
 
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.service import Service as Process
 from tierstate.state.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopic

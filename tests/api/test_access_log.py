@@ -10,11 +10,11 @@ import pytest
 
 from tests.api.gateways import RECORDS, MemoryReader, Running, Tokens, asgi_call, bearer, token_line
 from tests.scenarios.house import eventually
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.access_log import AccessLog
 from tierstate.api.app import create_app
 from tierstate.api.open import open_gateway
 from tierstate.api.service import FetchService
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.listener import Event, GatewayAnswered
 from tierstate.runtime.setting_types import Address

@@ -9,12 +9,12 @@ import jwt
 import pytest
 
 from tests.api.gateways import RECORDS, Call, MemoryReader, Tokens, bearer, gateway_asking, token_line
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.app import create_app
 from tierstate.api.credentials import basic, relayed, subject_of
 from tierstate.api.open import open_gateway
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.service import FetchService
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth, GatewayJwt, GatewayTls
 from tierstate.runtime.setting_types import Address
 from tierstate.state.errors import InvalidSettings

@@ -11,13 +11,14 @@ import pytest
 
 from tests.api.gateways import StandIn
 from tests.broker.guarded import unsigned_token
+from tests.twins.manual_clock import ManualClock
 from tierstate.api import rights
 from tierstate.api.credentials import basic, relayed
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.rights import CallerRights
 from tierstate.broker.callers import Rights
 from tierstate.broker.sasl import Login
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.pool import Pool
 from tierstate.state.errors import AccessDenied, BrokerUnavailable
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.api.gateways import MemoryReader, StandIn, asgi_call
+from tests.twins.manual_clock import ManualClock
 from tierstate.api import rights
 from tierstate.api.app import create_app
 from tierstate.api.credentials import ANYBODY, Caller, basic, named
@@ -18,7 +19,6 @@ from tierstate.api.service import FetchService
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.sasl import Login
 from tierstate.fetch.piece import LogicalBounds
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.pool import Pool
 from tierstate.state.errors import AccessDenied, BrokerUnavailable

@@ -11,10 +11,11 @@ import pytest
 
 from tests.api.gateways import RECORDS, MemoryReader
 from tests.scenarios.house import eventually
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.app.looking.watching import longest_silence
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings import Settings

@@ -13,6 +13,7 @@ from tests.api.gateways import Call, asgi_call
 from tests.api.json_server import json_server
 from tests.api.shop import Kept, Shop
 from tests.api.test_group_standings import Brokers, at
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.app import create_app
 from tierstate.api.rights import EVERYTHING
 from tierstate.api.service import FetchService
@@ -20,7 +21,6 @@ from tierstate.app.operating.plans import user_of_plan
 from tierstate.broker.callers import Rights
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.sasl import Login
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.state.errors import BrokerUnavailable
 

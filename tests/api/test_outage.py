@@ -9,11 +9,11 @@ import pytest
 
 from tests.api.conftest import Log
 from tests.api.gateways import Call, asgi_call
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.app import create_app
 from tierstate.api.service import SILENT_S, FetchService
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.topics import TopicDescription
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.errors import BrokerUnavailable, TierstateError, UnknownTopic
 from tierstate.state.ids import TopicId, TopicIdPartition

@@ -20,13 +20,14 @@ from tests.api.gateways import RECORDS, Call, MemoryReader, Running, asgi_call
 from tests.fetch.two_tiers import golden_rows, rows
 from tests.log.batches import NONE, TIME, Batch, record
 from tests.scenarios.house import eventually
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.app import create_app
 from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON, PARQUET
 from tierstate.api.service import FetchService
 from tierstate.fetch.gateway import GatewayClient
 from tierstate.fetch.piece import Search
 from tierstate.fetch.source import SearchedSource
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation, Tier

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.api.gateways import MemoryReader
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.credentials import ANYBODY
 from tierstate.api.service import FetchService
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.state.errors import BrokerUnavailable, ViewBehind
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.api.gateways import MemoryReader, StandIn, asgi_call
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.broker.callers import Rights
 from tierstate.broker.sasl import Login
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 
 

@@ -9,11 +9,11 @@ import pytest
 from tests.api.conftest import Log
 from tests.api.gateways import Call, MemoryReader, asgi_call
 from tests.api.many_topics import ManyTopics
+from tests.twins.manual_clock import ManualClock
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.api.topic_page import MOST_PAIRS, thinned
 from tierstate.fetch.piece import LogicalBounds
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.offsets import Offset, TimestampMs

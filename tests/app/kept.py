@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.fetch.two_tiers import GOLDEN, Folder, Row, TwoTiers, rows_of
 from tests.follower.archived import run
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.opening.bucket_connection import BucketConnection, ViewAge
 from tierstate.app.opening.open import open_connection
@@ -15,7 +16,6 @@ from tierstate.follower.archive import archive
 from tierstate.follower.checkpoint import checkpoint
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.view_identity import Shelf
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings_load import settings_from
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.ids import TopicId, TopicIdPartition

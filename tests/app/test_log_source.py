@@ -10,7 +10,6 @@ import pytest
 from tests.twins.memory_broker import MemoryBroker
 from tierstate.app.opening.connection import Connection
 from tierstate.app.operating.log_source import fetch_source, leaders_that_fence
-from tierstate.runtime.listener import ignore
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest
 
@@ -34,5 +33,5 @@ def test_an_agent_and_check_refuse_the_same_settings(agent: dict[str, object], w
     connection = connection_of(**agent)
     with pytest.raises(InvalidRequest, match=why):
         leaders_that_fence(connection)
-    with pytest.raises(InvalidRequest, match=why), fetch_source(connection.settings, connection, ignore):
+    with pytest.raises(InvalidRequest, match=why), fetch_source(connection):
         pass

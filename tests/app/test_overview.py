@@ -11,10 +11,10 @@ import pytest
 from tests.api.json_server import JsonServer, json_server
 from tests.api.many_topics import ManyTopics
 from tests.api.shop import Kept, Shop
+from tests.twins.manual_clock import ManualClock
 from tierstate.app.looking.overview import TopicOverview, addresses_of, overview, worst_first
 from tierstate.app.looking.partition_facts import ask_agent
 from tierstate.app.opening.agent_boards import AgentBoards
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.partition_view import PartitionView
 

@@ -9,6 +9,8 @@ from typing import cast
 
 import pytest
 
+from tests.twins.counting_ids import CountingIds
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.opening.connection import Connection
 from tierstate.app.operating import prefix
@@ -16,8 +18,6 @@ from tierstate.app.operating.prefix import folders_id, require_one_source
 from tierstate.cli.context import Context
 from tierstate.follower.heartbeat import Claimant
 from tierstate.follower.prefix_claim import PrefixClaim
-from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import Event, HeartbeatsAwaited
 from tierstate.runtime.settings import Settings
 from tierstate.storage.memory import MemoryStore

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.twins.manual_clock import ManualClock
 from tierstate.app.opening.connection import Connection
 from tierstate.app.operating.prefix_lock import PrefixLock
 from tierstate.follower.object_names import LOCK
 from tierstate.rules.prefix import PROOF_PERIODS, SILENT_PERIODS
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import Fenced, StorageUnavailable
 from tierstate.storage.memory import MemoryStore

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.leader.world import World
+from tests.twins.counting_ids import CountingIds
 from tests.twins.wrong_clock import DAY_S, WrongClock
 from tierstate.app.operating.reader_leases import take_leases
-from tierstate.runtime.id_source import CountingIds
 from tierstate.state.offsets import Extent, Offset
 
 

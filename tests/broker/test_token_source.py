@@ -14,15 +14,15 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.broker.signed import CLIENT, SECRET, TokenEndpoint, lasting, signed
+from tests.twins.manual_clock import ManualClock
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.kafka_access import KafkaAccess, own_login
 from tierstate.broker.live_client import LiveClient
 from tierstate.broker.oauth import AGAIN_S, Token, TokenSource, token_source
 from tierstate.broker.sasl import exchange_of
 from tierstate.consumer.consumer_config import consumer_config
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.live_secret import LiveSecret, Reference
-from tierstate.runtime.setting_types import is_secret_property
+from tierstate.runtime.settings_keys import is_secret
 from tierstate.spark.kafka_properties import kafka_properties
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, MissingExtra, TierstateError
 
@@ -209,7 +209,7 @@ def test_a_client_stays_in_use_while_its_successor_gets_no_token(endpoint: Token
     "name", ["client.secret", "client.credentials.client.secret", "assertion.private.key.passphrase"]
 )
 def test_secrets_of_oauth_are_hidden_by_their_name(name: str) -> None:
-    assert is_secret_property(f"sasl.oauthbearer.{name}")
+    assert is_secret(("kafka", f"sasl.oauthbearer.{name}"))
 
 
 def test_authorities_of_the_endpoint_reach_spark_and_python() -> None:

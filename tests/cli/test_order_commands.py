@@ -9,6 +9,8 @@ import pytest
 
 from tests.rules.expiring import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
 from tests.state.conftest import KNOWN, NOW
+from tests.twins.counting_ids import CountingIds
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.looking.partition_facts import describe_order
 from tierstate.app.opening.positions import AtOffset, Earliest, FromEnd, Latest, offset_before
@@ -19,8 +21,6 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.rules.orders import standing
-from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.id_source import CountingIds
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import NotTiered, OffsetOutOfRange, Unavailable, UnknownOutcome
 from tierstate.state.facts import LiveFact, OrderKind

@@ -112,7 +112,7 @@ def test_json_of_such_a_name_is_the_name_and_moves_nothing_either() -> None:
     out, noted = io.StringIO(), io.StringIO()
     output = Output(as_json=True, stdout=out, stderr=noted)
     output.item({"group": HOSTILE})
-    output.json_note({"group": HOSTILE})
+    output.note(json.dumps({"group": HOSTILE}, ensure_ascii=False))
     item, document = out.getvalue(), io.StringIO()
     Output(stdout=document).document({"group": HOSTILE})
     for text in (item, noted.getvalue(), document.getvalue()):

@@ -13,6 +13,7 @@ import structlog
 
 from tests.consumer.test_damaged_objects import damage, log_object, tiered
 from tests.consumer.tiered_cluster import TieredCluster
+from tests.twins.manual_clock import ManualClock
 from tierstate.app.opening.connection import Connection
 from tierstate.cli.main import run
 from tierstate.consumer.connect import connect
@@ -20,7 +21,6 @@ from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_keeper import FollowPace, Keeper
 from tierstate.lake.table_open import catalog_properties, fresh_attempt, limits_of, open_log
 from tierstate.lake.table_snapshots import Retention
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import CorruptData

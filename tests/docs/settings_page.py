@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator, Sequence
+from inspect import getsource
+from itertools import pairwise
 from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -88,7 +91,7 @@ def _overrides() -> Iterator[str]:
 
 
 def _table(rows: Sequence[tuple[str, tuple[str, ...] | None]], model: type[BaseModel]) -> Iterator[str]:
-    described = {field.alias or key: field.description or "" for key, field in model.model_fields.items()}
+    described = descriptions(model)
     defaults = model().model_dump(mode="json", by_alias=True)
     yield "| key | type | default | variable | |"
     yield "|---|---|---|---|---|"
@@ -96,6 +99,18 @@ def _table(rows: Sequence[tuple[str, tuple[str, ...] | None]], model: type[BaseM
         variable = f"`{environment_name(path)}`" if path else ""
         cells = (f"`{name}`", _type(model, name), _default(defaults[name]), variable, described[name])
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return the text below each setting of a section, by the setting's name."""
+    (section,) = ast.parse(getsource(model)).body
+    assert isinstance(section, ast.ClassDef)
+    texts = dict[str, str]()
+    for setting, below in pairwise(section.body):
+        if isinstance(setting, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            name = ast.unparse(setting.target)
+            texts[model.model_fields[name].alias or name] = " ".join(str(below.value.value).split())
+    return texts
 
 
 def _type(model: type[BaseModel], name: str) -> str:

@@ -11,8 +11,8 @@ import pytest
 import urllib3
 
 from tests.fetch.test_verify import segment
+from tests.twins.manual_clock import ManualClock
 from tierstate.fetch.granted_objects import DataKey, GrantedObjects, SegmentGrant
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import (
     AccessDenied,
     CorruptData,

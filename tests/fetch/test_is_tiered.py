@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.fetch.two_tiers import Golden
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import UnknownTopic
 
 Make = Callable[..., Golden]

@@ -8,10 +8,10 @@ import pytest
 
 from tests.fetch.two_tiers import Golden
 from tests.leader.world import FaultyTopic
+from tests.twins.manual_clock import ManualClock
 from tierstate.fetch.recent_views import ASK_AGAIN_S, VIEW_AGE_S, RecentViews
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import BrokerUnavailable, LogGap, ViewBehind
 from tierstate.state.routing import Tier
 from tierstate.state.view import READY_AGE_S

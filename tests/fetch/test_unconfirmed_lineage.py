@@ -8,9 +8,9 @@ import pytest
 
 from tests.fetch.two_tiers import Golden, Row, golden_rows, rows_of
 from tests.leader.world import FaultyTopic
+from tests.twins.manual_clock import ManualClock
 from tierstate.fetch.logical import BOUNDS_AGE_S, Ask
 from tierstate.fetch.plan import plan
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import BrokerUnavailable, LineageUnconfirmed, OffsetOutOfRange
 from tierstate.state.offsets import Offset

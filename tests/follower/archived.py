@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierBatch, TierReader
 from tierstate.follower.archive import archive
@@ -14,7 +15,6 @@ from tierstate.follower.archive_piece import Piece
 from tierstate.follower.object_names import PieceName, TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.view_identity import Shelf
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.ids import FactId, TopicId
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import Anchor, Entry

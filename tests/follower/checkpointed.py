@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.follower.archived import run
 from tests.follower.said import Topic, elected, identity, log_start
+from tests.twins.manual_clock import ManualClock
 from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.live_set_object import LiveSetHeader
@@ -14,7 +15,6 @@ from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.view_identity import Shelf
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import (
     TierstateError,
 )

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.follower.archived import HOUR_MS, OWNER, Archived, crash, flips, run
+from tests.twins.manual_clock import ManualClock
 from tierstate.follower.archive import cut_archive
 from tierstate.follower.archive_chain import archived_to, chain_of
 from tierstate.follower.archive_piece import WINDOW, Draft, encode_piece
 from tierstate.follower.archives import archived_topics, places
-from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import CorruptData, HistoryBroken, InvalidRequest
 from tierstate.state.ids import FactId

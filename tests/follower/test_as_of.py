@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.as_of import MAX_AGE_MS, AsOf
-from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import PositionLost
 from tierstate.state.view import MemoryView

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, identity, log_start, partition
+from tests.twins.manual_clock import ManualClock
 from tierstate.follower.digests import digests_of
 from tierstate.follower.following import Following
 from tierstate.follower.generations import ViewFolder
 from tierstate.follower.open import open_view
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import CorruptData, Unavailable

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierReader
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.state.errors import BrokerUnavailable, ViewBehind
 from tierstate.state.offsets import Position

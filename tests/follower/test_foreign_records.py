@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
+from tests.twins.manual_clock import ManualClock
 from tierstate.broker.tier_reader import key_bytes, key_text
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.facts import Fact, UnknownFact

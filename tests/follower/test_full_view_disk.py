@@ -22,7 +22,7 @@ from tests.follower.file_topic import FileTopic, PARTITIONS
 from tierstate.follower.digests import digests_of
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.state.errors import DiskFull
 
 def room(size):

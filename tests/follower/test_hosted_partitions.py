@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierReader
 from tierstate.follower.digests import digests_of
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.state.errors import BrokerUnavailable, ViewBehind
 from tierstate.state.facts import LeaderElected

@@ -16,6 +16,7 @@ import pytest
 
 from tests.follower.file_topic import PARTITIONS, identity_of, objects_of
 from tests.follower.test_killed import ROOT, Round
+from tests.twins.manual_clock import ManualClock
 from tierstate.follower.checkpoint import CheckpointSeed, read_checkpoint
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.following import Following
@@ -24,7 +25,7 @@ from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.open import open_view
 from tierstate.follower.time_travel import Target, replay_topic
 from tierstate.follower.view_identity import Shelf
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import TierstateError
 from tierstate.state.objects import TEMPORARY_FOLDER

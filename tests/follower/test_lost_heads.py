@@ -11,13 +11,14 @@ from tests.follower.archived import Archived, run
 from tests.follower.checkpointed import World
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.follower.test_hosted_partitions import MINE, NUMBER, THEIRS, Hosted, speak
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.fetch.recent_views import RecentViews
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following, Seed
 from tierstate.follower.open import open_view
 from tierstate.follower.time_travel import replay_topic
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import TierStateLost
 from tierstate.state.offsets import Position

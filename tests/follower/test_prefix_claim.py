@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tests.twins.counting_ids import CountingIds
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.envelope import unseal
 from tierstate.follower.heartbeat import KIND, Claimant, Decision, Heartbeat, OtherTopics, keep_prefix, no_other_topics
 from tierstate.follower.object_names import ROOT, agents_prefix
 from tierstate.follower.prefix_claim import FORGET_S, PrefixClaim
 from tierstate.rules.prefix import FIRST_TRIAL_S, SILENCE_MS, SILENT_PERIODS
-from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import PrefixContested, StorageUnavailable, Unavailable
 from tierstate.state.ids import COPIER
 from tierstate.state.offsets import TimestampMs

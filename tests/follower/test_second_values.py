@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, identity, partition
+from tests.twins.manual_clock import ManualClock
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, SecondValueSeen
 from tierstate.runtime.metrics import Metrics
 from tierstate.schemas.codec import decode_fact

@@ -13,6 +13,7 @@ from tests.follower.file_topic import PARTITIONS as FILE_PARTITIONS
 from tests.follower.file_topic import FileTopic
 from tests.follower.moody import NO_ROOM, MoodyTopic, MoodyView
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierReader
 from tierstate.follower.digests import digests_of
@@ -20,7 +21,7 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, PositionLost, TierstateError, ViewBehind
@@ -86,10 +87,10 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from tests.follower.file_topic import FileTopic, PARTITIONS
+from tests.twins.manual_clock import ManualClock
 from tierstate.follower.digests import digests_of
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import DiskFull
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

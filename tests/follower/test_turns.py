@@ -9,11 +9,11 @@ import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.leader.world import FaultyTopic
+from tests.twins.manual_clock import ManualClock
 from tierstate.follower.as_of import LOOK_S, MAX_AGE_MS
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import BrokerUnavailable, ViewBehind

@@ -8,6 +8,7 @@ import pytest
 
 from tests.follower.moody import NO_ROOM, MoodyTopic, MoodyView
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.looking.watching import feed_view_gauges, why_behind, why_unhealthy
 from tierstate.broker.tier_reader import lost_heads
@@ -16,7 +17,7 @@ from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.replay import batches_until
 from tierstate.follower.view_watch import ViewWatch
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.metrics import Metrics
 from tierstate.runtime.service import Service
 from tierstate.runtime.watchdog import Supervisor, Watchdog

@@ -9,8 +9,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.histories.cluster import NAME, HistoryControl
+from tests.twins.counting_ids import CountingIds
 from tierstate.app.operating.gap_acceptance import Gaps, acceptance, require_gone
-from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import TierstateError
 from tierstate.state.facts import GapAccepted
 from tierstate.state.object_keys import ObjectKeys

@@ -16,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tests.twins.counting_ids import CountingIds
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.heartbeat import Claimant, Decision, keep_prefix
 from tierstate.follower.object_names import ROOT, agents_prefix, kept_number
 from tierstate.follower.prefix_claim import PrefixClaim
 from tierstate.rules.prefix import SILENT_PERIODS
-from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import StorageUnavailable, Unavailable
 from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import TimestampMs

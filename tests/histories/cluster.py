@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from tests.histories.replica import Broker, Written
+from tests.twins.manual_clock import ManualClock
 from tierstate.broker.answers import Place
 from tierstate.broker.control import ClusterDescription, OpenTransaction
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicDescription
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.tail.ownership import CONFIRMED_S, SESSION_S
 
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27

@@ -16,12 +16,12 @@ from tests.histories.process import follow
 from tests.histories.promises import listed
 from tests.histories.replica import Written
 from tests.histories.topic import MIN_COMPACTION_LAG, ProcessTopic
+from tests.twins.counting_ids import CountingIds
 from tierstate.follower.follower import Follower
 from tierstate.leader.lost_facts import LostFactsTools, LostFactsWatch, look_for_lost_facts
 from tierstate.leader.recover import RecoverTools, add_lost_facts, recover_partition
 from tierstate.leader.term import TermContext
 from tierstate.rules.lost_facts import LostFacts
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import run
 from tierstate.state.errors import Unavailable
 from tierstate.state.facts import LiveFact, SegmentDeleteStarted

@@ -12,10 +12,10 @@ from tests.histories.small_world import SmallWorld
 from tests.histories.steady import Steady
 from tests.histories.topic import DAY, HOUR, HistoryTopic, ProcessTopic
 from tests.leader.forger import stolen
+from tests.twins.manual_clock import ManualClock
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
-from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import TierstateError
 from tierstate.state.facts import ContradictionSettled, ReaderLease

@@ -13,10 +13,10 @@ from random import Random
 
 from tests.histories.cluster import Cluster
 from tests.histories.topic import HOUR
+from tests.twins.manual_clock import ManualClock
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.leader.observe import GroupPolicy
 from tierstate.leader.trimmer import LAST_CHECKS_S
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.offsets import Offset
 
 SHARE = 0.4

@@ -12,6 +12,7 @@ from tests.histories.cluster import NAME, HistoryControl
 from tests.histories.disk import HistoryLog
 from tests.histories.groups import POLICY
 from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
+from tests.twins.counting_ids import CountingIds
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
@@ -26,7 +27,6 @@ from tierstate.log.local_log import LocalLog
 from tierstate.rules.custody import CustodyPolicy
 from tierstate.rules.decide import Policy
 from tierstate.runtime.clock import Clock
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import Operation
 from tierstate.state.errors import TierStateLost, Unavailable
 from tierstate.state.ids import TopicId

@@ -11,6 +11,7 @@ from contextlib import suppress
 from random import Random
 
 from tests.follower.archived import DAY_MS, OWNER
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.archive import archive
 from tierstate.follower.archive_chain import chain_of, read_archive
@@ -21,7 +22,6 @@ from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.view_identity import Shelf
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.operation import run
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import HistoryBroken, TierstateError, ViewBehind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.histories.topic import DAY, MAX_COMPACTION_LAG, HistoryTopic, Replica
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 
 KEY = "some/key"
 

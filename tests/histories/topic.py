@@ -15,10 +15,10 @@ from random import Random
 
 from confluent_kafka import OFFSET_BEGINNING
 
+from tests.twins.manual_clock import ManualClock
 from tierstate.broker import tier_reader
 from tierstate.broker.tier_reader import TierBatch, TierReader
 from tierstate.broker.tier_topic import AppendTime
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import BrokerUnavailable, InvalidRequest, PositionLost, UnknownOutcome
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import Anchor, Entry

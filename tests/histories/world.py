@@ -24,9 +24,9 @@ from tests.histories.later_release import LaterRelease
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
+from tests.twins.manual_clock import ManualClock
 from tierstate.app.operating.deletion import plan_delete
 from tierstate.follower.follower import Follower
-from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import StorageUnavailable, TierstateError
 from tierstate.state.facts import (

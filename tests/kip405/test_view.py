@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.kip405.golden_topic import GOLDEN, GoldenTopic
+from tests.twins.manual_clock import ManualClock
 from tierstate.fetch.open import Reading
 from tierstate.kip405.records import SegmentUpdate, decode_record
 from tierstate.kip405.tiers import KafkasRemoteTier
 from tierstate.kip405.verify import KafkasVerifier, check_kafkas_view
 from tierstate.kip405.view import MetadataView, MetadataWatch
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import BrokerUnavailable, CorruptData, PositionLost
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs

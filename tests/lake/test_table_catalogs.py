@@ -17,13 +17,13 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.storage.faulty_proxy import FaultyProxy
+from tests.twins.counting_ids import CountingIds
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_commit import FieldChange, evolve_table
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_snapshots import expire, old_snapshots
 from tierstate.lake.table_upkeep import compact, strays, sweep
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import run
 from tierstate.state.errors import AccessDenied, InvalidRequest, StorageUnavailable, UnknownOutcome
 from tierstate.state.ids import FactId

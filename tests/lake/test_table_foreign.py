@@ -24,13 +24,13 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_keeper import copy_another
 from tests.servers.rest_catalog import rest_catalog
 from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark
+from tests.twins.manual_clock import ManualClock
 from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_check import CheckedTable, check_table
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_keeper import FollowPace, Keeper
 from tierstate.lake.table_snapshots import Retention
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.operation import run
 
 Make = Callable[..., Golden]

@@ -18,6 +18,7 @@ from tests.lake.tables import NAME, SMALL, TableWorld
 from tests.lake.test_table_history import delete_below, rows_in
 from tests.lake.typed_tables import COUNT, answer_of, avro_world
 from tests.lake.typed_topics import avro_record
+from tests.twins.manual_clock import ManualClock
 from tierstate.lake import table_snapshots
 from tierstate.lake.columns import Columns
 from tierstate.lake.table import LakeTable
@@ -27,7 +28,7 @@ from tierstate.lake.table_follow import TableLimits
 from tierstate.lake.table_keeper import FollowPace, Keeper, feed_table_metrics
 from tierstate.lake.table_layout import Key
 from tierstate.lake.table_snapshots import Retention
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.ids import FactId, TopicId

@@ -16,6 +16,7 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_check import change, problems
 from tests.lake.test_table_history import delete_below
+from tests.twins.counting_ids import CountingIds
 from tierstate.lake.table import Change, LakeTable, PlaceLost
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_commit import commit
@@ -24,7 +25,6 @@ from tierstate.lake.table_follow import Step
 from tierstate.lake.table_place import OFFSETS, PLACE, Reach
 from tierstate.lake.table_repair import newer_metadata, repair
 from tierstate.lake.table_upkeep import compact
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.ids import FactId

@@ -18,12 +18,12 @@ from tests.lake.typed_tables import COUNT, columns_of, json_world
 from tests.lake.typed_topics import DDL
 from tests.servers.rest_catalog import rest_catalog, sqlite_driver
 from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark, rows_of_catalog
+from tests.twins.counting_ids import CountingIds
 from tierstate.lake.engines import engines
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_follow import Step
 from tierstate.lake.table_shape import TableShape
 from tierstate.lake.table_upkeep import compact
-from tierstate.runtime.id_source import CountingIds
 from tierstate.state.ids import FactId
 
 Make = Callable[..., Golden]

@@ -17,6 +17,7 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tests.operations import run_until
+from tests.twins.manual_clock import ManualClock
 from tierstate.app.opening.split_reads import Access
 from tierstate.lake import table_snapshots
 from tierstate.lake.jobs import Job
@@ -25,7 +26,7 @@ from tierstate.lake.table_commit import by_tasks
 from tierstate.lake.table_follow import Means, Step, TableLimits
 from tierstate.lake.table_keeper import FollowPace, catch_up
 from tierstate.lake.table_snapshots import Retention
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.operation import run
 from tierstate.state.errors import PlannedRangeLost, Unavailable
 from tierstate.storage.directory import DirectoryStore

@@ -15,6 +15,7 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_history import delete_below
 from tests.operations import run_until
+from tests.twins.counting_ids import CountingIds
 from tierstate.lake.table import Change
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_files import Attempt
@@ -23,7 +24,6 @@ from tierstate.lake.table_metadata import foreign_metadata
 from tierstate.lake.table_snapshots import expire, old_snapshots
 from tierstate.lake.table_upkeep import Compacted, bins, compact, compact_bins, strays, sweep
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData
 from tierstate.state.ids import FactId

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from tests.leader.world import World
+from tests.twins.counting_ids import CountingIds
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.digests import meaning_digest
 from tierstate.follower.follower import Follower
@@ -13,7 +14,6 @@ from tierstate.follower.open import open_view
 from tierstate.leader.recover import RecoverTools, check_target, recover_all
 from tierstate.leader.recover_scan import Bucket, read_history, scan_bucket, sort_out
 from tierstate.rules.recovery import ArchivedPartition, PartitionPlan, plan_partitions
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import Operation, run
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.object_keys import ObjectKind, object_key

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.leader.world import World
+from tests.twins.manual_clock import ManualClock
 from tierstate.leader.agent import ACTS_A_TURN, Agent
 from tierstate.leader.discovery import Hosted
 from tierstate.leader.schedule import Schedule
 from tierstate.leader.status import PartitionStatus, StatusBoard
 from tierstate.rules.reasons import Why
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import BrokerUnavailable, StorageUnavailable, TierstateError, Unavailable
 from tierstate.state.ids import TopicId, TopicIdPartition
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.rules.test_trim import ALL, BOUNDS, LATER, SEGMENTS, build, copied
 from tests.state.conftest import NOW
+from tests.twins.manual_clock import ManualClock
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.leader.observe import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
@@ -18,7 +19,6 @@ from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed, PrefixProo
 from tierstate.rules.orders import CutLocal
 from tierstate.rules.reasons import Reason, Why
 from tierstate.rules.trim import NoTrim, TrimBefore
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind

@@ -10,11 +10,11 @@ import pytest
 
 from tests.leader.turns import Desk
 from tests.leader.world import TRIMS_ALL, World
+from tests.twins.manual_clock import ManualClock
 from tierstate.leader.agent import ACTS_A_TURN, CATCHING_UP, FRESH_IN_A_ROW, Agent, ReadyQueue
 from tierstate.leader.discovery import Hosted
 from tierstate.leader.schedule import Schedule
 from tierstate.leader.status import StatusBoard
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.ids import TopicId, TopicIdPartition
 
 BACKLOG = 1000

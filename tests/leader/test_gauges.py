@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.follower.said import attempt, elected, finished, partition
 from tests.leader.world import World
+from tests.twins.manual_clock import ManualClock
 from tierstate.leader.gauges import feed_gauges
 from tierstate.leader.status import PartitionStatus, StatusBoard
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.metrics import COUNTERS, Metrics
 from tierstate.state.coverage import Coverage
 from tierstate.state.epochs import Lineage

@@ -18,6 +18,7 @@ from tests.leader.test_agent import Loop, partition
 from tests.leader.world import World
 from tests.scenarios.house import eventually
 from tests.test_docs import section
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.looking.watching import feed_loop_gauges, longest_silence, why_hanging, why_unhealthy
 from tierstate.follower.follower import Follower
@@ -27,7 +28,6 @@ from tierstate.follower.view_watch import ViewWatch
 from tierstate.leader.agent import Agent
 from tierstate.leader.chores import Chore, ChoreLoop
 from tierstate.leader.discovery import Hosted
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import ignore
 from tierstate.runtime.metrics import Metrics
 from tierstate.runtime.operation import Operation

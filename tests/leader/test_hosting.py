@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.leader.world import World
+from tests.twins.counting_ids import CountingIds
 from tierstate.leader.discovery import Hosted
 from tierstate.leader.open import Parts, hosted_partitions, open_leader
 from tierstate.leader.schedule import Schedule
 from tierstate.rules.reasons import Reason
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import Unavailable

@@ -11,6 +11,7 @@ from tests.later_release import later_kind
 from tests.leader.recovery import history, plan
 from tests.leader.world import Process, World
 from tests.operations import run_until
+from tests.twins.counting_ids import CountingIds
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.leader.copier import copy_segment
@@ -19,7 +20,6 @@ from tierstate.leader.recover import RecoverTools, add_lost_facts
 from tierstate.rules.lost_facts import LostFacts, holes
 from tierstate.rules.reasons import Reason
 from tierstate.rules.trim import cut_elsewhere
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import OperationFailed
 from tierstate.runtime.operation import run
 from tierstate.schemas.codec import RELEASE

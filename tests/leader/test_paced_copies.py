@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.leader.world import TRIMS_ALL, Process, World
+from tests.twins.counting_ids import CountingIds
+from tests.twins.manual_clock import ManualClock
 from tierstate.leader.open import LeaderRole, Parts, open_leader
-from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import CopyFailed, Event, SegmentCopied
 from tierstate.runtime.quota import ByteQuota
 from tierstate.runtime.settings import Settings

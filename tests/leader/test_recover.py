@@ -10,12 +10,12 @@ import pytest
 from tests.leader.recovery import Target, bucket, history, overwrite, plan, rewrite, same_meaning
 from tests.leader.world import FaultyTopic, World
 from tests.operations import run_until
+from tests.twins.counting_ids import CountingIds
 from tierstate.follower.heartbeat import sign
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.recover_scan import continued
 from tierstate.rules.recovery import Verdict
 from tierstate.rules.trim import cut_elsewhere
-from tierstate.runtime.id_source import CountingIds
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import (

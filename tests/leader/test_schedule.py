@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from tests.twins.manual_clock import ManualClock
 from tierstate.leader.schedule import LONGEST_S, WAITING_S, Schedule
-from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import FactsApplied, ViewRebuilt
 from tierstate.state.ids import TopicId, TopicIdPartition
 

@@ -11,11 +11,11 @@ import pytest
 from tests.leader.expiry import say_order
 from tests.leader.turns import Busy, Desk, abandoned, erasable_left, failures, fenced_trims
 from tests.leader.world import TRIMS_ALL, World
+from tests.twins.manual_clock import ManualClock
 from tierstate.leader.partition_worker import OTHERS_EVERY_S
 from tierstate.leader.schedule import MAX_BACKOFF_S, Backoff
 from tierstate.rules.observed import Observed
 from tierstate.rules.reasons import Reason
-from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import AccessDenied, BrokerUnavailable
 from tierstate.state.facts import OrderKind
 from tierstate.state.offsets import Position

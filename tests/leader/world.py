@@ -14,6 +14,8 @@ from typing import TypeVar
 
 import google_crc32c
 
+from tests.twins.counting_ids import CountingIds
+from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_broker import MemoryBroker
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import TierReader
@@ -33,8 +35,7 @@ from tierstate.log.local_log import LogDirs
 from tierstate.rules.candidates import CopyCandidate, next_candidate
 from tierstate.rules.decide import Policy
 from tierstate.rules.observed import NO_GROUPS, Observed
-from tierstate.runtime.clock import Clock, ManualClock
-from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.clock import Clock
 from tierstate.runtime.listener import Event
 from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import decode_fact

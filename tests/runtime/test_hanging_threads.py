@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.scenarios.house import eventually
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.runtime.quota import ByteQuota
 from tierstate.runtime.service import Service
 from tierstate.runtime.watchdog import Supervisor, Watchdog, alive, go_round, inherited, loop

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tests.twins.manual_clock import ManualClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.listener import StoreThrottled, WriteRepeated
 from tierstate.runtime.quota import ByteQuota, repeats_taken_from
 from tierstate.state.errors import Unavailable

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tests.docs.settings_page import settings_markdown
+from tests.docs.settings_page import descriptions, settings_markdown
 from tierstate.runtime.effective_settings import effective
-from tierstate.runtime.setting_types import Address
-from tierstate.runtime.settings import Settings, require
+from tierstate.runtime.setting_types import Address, Section
+from tierstate.runtime.settings import LISTENS, Management, Settings, TopicOverrides, require
 from tierstate.runtime.settings_keys import FIELDS
 from tierstate.runtime.settings_load import load_settings
 from tierstate.state.errors import InvalidSettings
@@ -347,7 +347,18 @@ def test_settings_do_not_change_and_cross_process_borders() -> None:
 
 
 def test_every_setting_is_described() -> None:
-    assert [path for path, field in FIELDS.items() if not field.description] == []
+    sections: list[type[Section]] = [Settings, TopicOverrides]
+    for section in sections:
+        described = descriptions(section)
+        for name, field in section.model_fields.items():
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+                sections.append(field.annotation)
+            else:
+                assert described[field.alias or name], (section, name)
+
+
+def test_the_ports_of_the_processes_are_described() -> None:
+    assert all(str(address) in descriptions(Management)["listen"] for address in LISTENS.values())
 
 
 def test_the_settings_page_is_current() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.runtime.watchdog import Supervisor, Watchdog, alive, inherited, loop
 
 Line = tuple[str, dict[str, object]]

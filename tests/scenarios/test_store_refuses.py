@@ -8,13 +8,12 @@ import pytest
 
 from tests.scenarios.outages import HOUR_S, PassingClock, RefusingStore, gauge, hours_pass
 from tests.scenarios.story import Effect, Story, observes
-from tests.storage.verdicts import certify
+from tests.storage.verdicts import PROMISES, certify
 from tierstate.leader.schedule import MAX_BACKOFF_S
 from tierstate.rules.reasons import Reason
 from tierstate.state.errors import AccessDenied, TierstateError
 from tierstate.state.facts import OrderKind
 from tierstate.state.segment import SegmentState
-from tierstate.storage.contract import PROMISES
 
 HOURS = 3
 

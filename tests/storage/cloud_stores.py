@@ -19,7 +19,7 @@ from google.cloud import storage
 from tests.servers.needs import needs
 from tests.servers.store_programs import AZURITE, FAKE_GCS
 from tests.servers.store_server import azurite, fake_gcs_server
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.storage.azure import AzureStore
 from tierstate.storage.gcs import GcsStore
 from tierstate.storage.options import StoreOptions

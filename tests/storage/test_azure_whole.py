@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from azure.storage.blob import ContainerClient
 
+from tests.storage.verdicts import PROMISES
 from tierstate.state.errors import (
     AccessDenied,
     InvalidRequest,
@@ -26,7 +27,6 @@ from tierstate.state.errors import (
 )
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.azure import AzureStore
-from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.object_store import MIB
 from tierstate.storage.options import StoreOptions

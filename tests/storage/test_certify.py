@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.verdicts import certify
-from tierstate.runtime.clock import ManualClock
+from tests.storage.verdicts import ADAPTER_PROMISES, PROMISES, certify
+from tests.twins.manual_clock import ManualClock
 from tierstate.state.errors import (
     AccessDenied,
     InvalidRequest,
@@ -18,7 +18,7 @@ from tierstate.state.errors import (
 )
 from tierstate.state.objects import ObjectInfo, UnfinishedUpload
 from tierstate.state.offsets import TimestampMs
-from tierstate.storage.contract import ADAPTER_PROMISES, PROMISES, STORE_PROMISES
+from tierstate.storage.contract import STORE_PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.contract_trial import Trial
 from tierstate.storage.memory import MemoryStore

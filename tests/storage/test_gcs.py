@@ -24,7 +24,8 @@ import pytest
 import requests
 from google.auth.credentials import AnonymousCredentials
 
-from tierstate.runtime.clock import ManualClock
+from tests.storage.verdicts import PROMISES
+from tests.twins.manual_clock import ManualClock
 from tierstate.runtime.listener import Event, StoreThrottled, WriteRepeated
 from tierstate.state.errors import (
     AccessDenied,
@@ -38,7 +39,6 @@ from tierstate.state.errors import (
     TierstateError,
 )
 from tierstate.state.offsets import ByteRange
-from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.gcs import GcsStore, authorized_session
 from tierstate.storage.gcs_errors import answered

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import pytest
 
-from tierstate.runtime.clock import ManualClock
+from tests.storage.verdicts import PROMISES
+from tests.twins.manual_clock import ManualClock
 from tierstate.runtime.watchdog import Supervisor, Watchdog, loop
 from tierstate.state.errors import ObjectNotFound
 from tierstate.state.offsets import ByteRange
-from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectStore

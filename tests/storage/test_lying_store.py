@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.servers.store_server import StoreServer, toxiproxy
-from tierstate.runtime.clock import Clock, ManualClock, SystemClock
+from tests.twins.manual_clock import ManualClock
+from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.listener import ConditionalPutIgnored, Event, StoreThrottled
 from tierstate.state.errors import ObjectExists, ObjectNotFound, StorageUnavailable, Throttled, TierstateError
 from tierstate.state.offsets import ByteRange

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.state.errors import TimedOut, Unavailable
 from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.options import StoreOptions

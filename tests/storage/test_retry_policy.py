@@ -7,8 +7,8 @@ from threading import Event as Signal
 
 import pytest
 
-from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.id_source import CountingIds
+from tests.twins.counting_ids import CountingIds
+from tests.twins.manual_clock import ManualClock
 from tierstate.runtime.listener import Event, RequestRepeated, StoreThrottled
 from tierstate.state.errors import StorageUnavailable, Throttled
 from tierstate.state.objects import UnfinishedUpload

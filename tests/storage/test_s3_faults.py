@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import boto3
 import pytest
 
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.state.errors import (
     AccessDenied,
     CorruptData,

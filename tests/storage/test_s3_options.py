@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.state.errors import InvalidRequest, StorageUnavailable, Throttled
 from tierstate.storage.object_store import MIB
 from tierstate.storage.options import StoreOptions

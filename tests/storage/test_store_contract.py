@@ -5,9 +5,8 @@ from __future__ import annotations
 import google_crc32c
 import pytest
 
-from tests.storage.verdicts import certify
+from tests.storage.verdicts import PROMISES, certify
 from tierstate.state.errors import Difference
-from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB, Data, ObjectStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.state.errors import AccessDenied, StorageUnavailable, TierstateError
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.probe import TIMEOUT_S, StoreWatch

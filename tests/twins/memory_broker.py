@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from tests.twins.counting_ids import CountingIds
 from tierstate.broker.answers import Place
 from tierstate.broker.control import LONGEST_SECONDS, ClusterDescription, OpenTransaction
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicDescription
-from tierstate.runtime.id_source import CountingIds, IdSource
+from tierstate.runtime.id_source import IdSource
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import (
     AccessDenied,

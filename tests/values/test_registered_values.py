@@ -18,7 +18,7 @@ from fastavro import parse_schema, schemaless_writer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from tests.servers.schema_registry import Answer, Registry, registry
-from tierstate.runtime.clock import ManualClock
+from tests.twins.manual_clock import ManualClock
 from tierstate.runtime.gateway_settings import Registry as Settings
 from tierstate.state.errors import Unavailable
 from tierstate.values.registered_schemas import AGAIN_S, MOST_ASKED, Decoder, RegisteredSchemas
