@@ -55,7 +55,7 @@ def topic_settings(raw: RawClient, topics: Collection[str]) -> dict[str, dict[st
     request = DescribeConfigsRequest(resources=resources, min_version=1, max_version=4)
     answer = raw.on_any(lambda broker: raw.ask(broker, request))
     return {
-        each.resource_name: error_of(each.error_code, topic=each.resource_name)
+        each.resource_name: error_of(each.error_code, topic=each.resource_name, needs="DESCRIBE_CONFIGS")
         or {
             one.name: one.value
             for one in each.configs
@@ -168,7 +168,7 @@ def acls(raw: RawClient) -> list[dict[str, Any]] | None:
     answer = raw.on_any(lambda broker: raw.ask(broker, request))
     if answer.error_code == _SECURITY_DISABLED:
         return None
-    check(answer.error_code, request="DescribeAcls")
+    check(answer.error_code, needs="DESCRIBE on the cluster")
     rows = [
         {
             "resource_type": resource.resource_type,
@@ -189,7 +189,7 @@ def quotas(raw: RawClient) -> list[dict[str, Any]]:
     """Return the quotas of clients, users and addresses: each entity, and its values by name."""
     request = DescribeClientQuotasRequest(components=[], strict=False, min_version=0, max_version=1)
     answer = raw.on_any(lambda broker: raw.ask(broker, request))
-    check(answer.error_code, request="DescribeClientQuotas")
+    check(answer.error_code, needs="DESCRIBE_CONFIGS on the cluster")
     rows = [
         {
             "entity": {each.entity_type: each.entity_name for each in entry.entity},

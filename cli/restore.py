@@ -24,8 +24,8 @@ from .reading import TopicReads, chosen_partitions
 
 if TYPE_CHECKING:
     from ..app.opening.open import ReadersConnection
+    from ..app.operating.cluster_backup import Backup
     from ..broker.open import Broker
-    from ..restore.backup import Backup
     from ..restore.groups import GroupMove
     from ..restore.ledger import Progress
     from ..restore.target import TargetPlan
@@ -135,7 +135,7 @@ def groups(
     A group goes on at the record that it would have read next. No record is skipped that it had not read.
     """
     from ..app.opening.connection import open_store_of
-    from ..restore.backup import newest_backup
+    from ..app.operating.cluster_backup import newest_backup
     from ..restore.groups import moves, set_offsets
     from ..runtime.clock import SystemClock
 
@@ -229,7 +229,7 @@ def _plan(
     overrides: Mapping[str, str],
 ) -> TargetPlan:
     from ..app.opening.bucket_connection import parse_moment
-    from ..restore.backup import newest_backup
+    from ..app.operating.cluster_backup import newest_backup
     from ..restore.target import plan_target
 
     now = connection.clock.now_ms()

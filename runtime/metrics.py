@@ -200,6 +200,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Threads of a loop that have been silent for longer than anything may take there.",
         ("loop",),
     ),
+    "tierstate_backup_problems": (
+        "Parts of the cluster that are not in its newest backup, at the agent that makes it.",
+        (),
+    ),
     "tierstate_object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
     "tierstate_clock_difference_seconds": (
         "By how much this machine's clock and another one differ: a broker's, or the object store's.",

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from ..state.errors import InvalidSettings
-from .agent_settings import Agent, Archive, Checkpoint, Copy, Custodian, Expire, Lease, Prefix, Sweep, Trim
+from .agent_settings import Agent, Archive, Backup, Checkpoint, Copy, Custodian, Expire, Lease, Prefix, Sweep, Trim
 from .gateway_settings import Gateway, Registry
 from .live_secret import LiveSecret
 from .proxy_settings import Proxy
@@ -271,6 +271,7 @@ class Settings(Section):
     encryption: Encryption = Encryption()
     cache: Cache = Cache()
     archive: Archive = Archive()
+    backup: Backup = Backup()
     checkpoint: Checkpoint = Checkpoint()
     prefix: Prefix = Prefix()
     custodian: Custodian = Custodian()

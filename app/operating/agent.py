@@ -106,6 +106,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         proof = settings.trim.proof
         watches = AgentWatches(topic, follower, store, archives, claim, rights, source.folders, clock, watchdog, proof)
+        watches.backup_problems = lambda: upkeep.backups.problems
         listen = settings.management.of("agent")
         settings.management.announced(listen)  # raises before the port is bound
         server = ManagementServer(

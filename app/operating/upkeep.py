@@ -33,7 +33,10 @@ from ...state.errors import TierstateError, Unavailable
 from ...state.offsets import Position, TimestampMs
 from ...state.view import ViewStore
 from ...storage.object_store import ObjectStore
+from ...storage.wrapped_stores import claimed
 from ..opening.connection import Connection
+from .backup_chore import RESPONSIBLE, BackupChore
+from .cluster_backup import BACKUPS
 
 ARCHIVE_EVERY_S = 60.0
 CHECKPOINT_EVERY_S = 6 * 3600.0
@@ -84,6 +87,8 @@ class Upkeep:
         self.archives = Archives(self._topic, store, self.identity, self._clock, self._every_s)
         self._time = BrokersTime(self._clock, self._topic, store)
         self._scratch = self._settings.state_dir / "agent" / "scratch"
+        backed_up = claimed(store, claim.require, BACKUPS)
+        self.backups = BackupChore(connection.broker.raw, backed_up, self._settings, self._clock, self._time.now_ms)
 
     def chore_loop(
         self, context: TermContext, follower: Follower, kept_facts: FactsKept, led: Callable[[], Collection[int]]
@@ -113,6 +118,8 @@ class Upkeep:
                 self._listener(ClocksDiffer(noted))
             if kept_facts.refresh():
                 follower.reconsider()
+            if RESPONSIBLE not in kept_facts.leads:
+                self.backups.leave()
 
         custodian = Custodian(custody, led)
         # look_around has refreshed `kept_facts` right before
@@ -137,6 +144,7 @@ class Upkeep:
             Chore("archive", self._every_s, self._archive, self.archives.spoken),
             Chore("checkpoint", CHECKPOINT_EVERY_S, self._checkpoint),
             Chore("archive cut", CUT_EVERY_S, self._cut),
+            *([Chore("backup", self.backups.every_s, self.backups.operation)] if self._settings.backup.every else []),
         ]
 
     def _topic_problems(self) -> list[str]:
