@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from ...broker.acls import TO_BACK_UP, Resource, lacking
@@ -166,7 +166,7 @@ def _subjects(registry: SchemaRegistry, versions: Mapping[str, Any]) -> dict[str
 def _version(registry: SchemaRegistry, subject: str, version: int) -> dict[str, Any]:
     alive()
     schema = registry.referenced(SchemaReference("", subject, version))
-    references = [{"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references]
+    references = [asdict(each) for each in schema.references]
     return {"id": schema.id, "type": schema.kind, "schema": schema.text, "references": references}
 
 
@@ -187,6 +187,12 @@ def put_backup(store: ObjectStore, content: Mapping[str, Any], at: TimestampMs, 
     except ObjectExists:
         pass
     return key
+
+
+def backed_up_clusters(store: ObjectReader) -> list[str]:
+    """Return the ids of all clusters with a backup."""
+    keys = (each.key.removeprefix(BACKUPS).split("/") for each in store.list(BACKUPS))
+    return sorted({parts[0] for parts in keys if len(parts) == 2})
 
 
 def newest_backup(store: ObjectReader, cluster_id: str, until: TimestampMs | None = None) -> Backup | None:
