@@ -204,6 +204,11 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Parts of the cluster that are not in its newest backup, at the agent that makes it.",
         (),
     ),
+    "tierstate_drill_last_success_timestamp_seconds": (
+        "When the last drill that succeeded began; 0: none did. Of the agent that makes backups.",
+        (),
+    ),
+    "tierstate_drill_failed": ("1: the newest drill failed.", ()),
     "tierstate_object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
     "tierstate_clock_difference_seconds": (
         "By how much this machine's clock and another one differ: a broker's, or the object store's.",

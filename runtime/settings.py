@@ -42,6 +42,10 @@ LISTENS: Mapping[Process, Address] = {
 HIGHEST_PORT = 65_535
 
 
+DRILL_TOPICS = "tierstate-drill-"
+"""Topics that `tierstate drill` makes and deletes begin with this. They are never tiered."""
+
+
 class Store(Section):
     """The object store that holds the remote tier."""
 
@@ -154,7 +158,7 @@ class Tiering(Section):
         def matches(patterns: tuple[str, ...]) -> bool:
             return any(re.fullmatch(pattern, topic) for pattern in patterns)
 
-        return matches(self.include) and not matches(self.exclude)
+        return matches(self.include) and not matches(self.exclude) and not topic.startswith(DRILL_TOPICS)
 
 
 class Format(Section):

@@ -146,6 +146,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         chores = upkeep.chore_loop(leader.context, follower, facts_kept, source.led)
         feed_gauges(metrics, leader.board, follower, clock)
         feed_clock_gauge(metrics, leader.context.time)
+        upkeep.drills.feed(metrics)
         watches.feed(metrics, leader, chores.names)
 
         def check_source(stop: threading.Event) -> None:
