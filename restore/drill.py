@@ -35,6 +35,8 @@ from .verify import EQUAL, Compared, compared, report
 _NAME = re.compile(re.escape(DRILL_TOPICS) + "([0-9]{15})-[A-Za-z0-9_-]{22}")
 LEFT_MS = 86_400_000
 """The age from which a drill's topic is what a killed process left."""
+LOOK_BYTES = 1024 * 1024
+"""Bytes behind the bucket's end in which the first record is looked for."""
 KEPT_WHILE_COMPARED = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
@@ -174,10 +176,10 @@ def _behind_cluster(source: Source, partition: int, cluster: Broker, now: Timest
     offsets = cluster.reads.bounds(source.name, partition).last_stable_offset - end
     if offsets <= 0:
         return Behind("cluster", 0, 0.0)
-    spec = FetchSpec(source.name, partition, end, 1, Isolation.READ_COMMITTED, topic_id=source.topic_id)
+    spec = FetchSpec(source.name, partition, end, LOOK_BYTES, Isolation.READ_COMMITTED, topic_id=source.topic_id)
     batches = iter_batches(cluster.reads.fetch(spec).batches, source=f"{source.name}-{partition}", verify_crc=False)
-    oldest = next((each.max_timestamp for each in batches if not each.is_control), None)
-    return Behind("cluster", offsets, None if oldest is None else max(0.0, (now - oldest) / 1000))
+    oldest = next((each.max_timestamp for each in batches if not each.is_control), now)  # markers are no records
+    return Behind("cluster", offsets, max(0.0, (now - oldest) / 1000))
 
 
 def _committed(source: Source, backup: Backup | None) -> dict[int, Offset]:
