@@ -133,6 +133,15 @@ TO_FETCH = (
 )
 """What an agent with ``agent.source = "fetch"`` needs in addition."""
 
+TO_BACK_UP = (
+    *rights_on(
+        Resource.EVERY_TOPIC, describe="topics are backed up", describe_configs="settings of topics are backed up"
+    ),
+    *rights_on(Resource.CLUSTER, describe="access lists are backed up", describe_configs="quotas are backed up"),
+    *rights_on(Resource.EVERY_GROUP, describe="committed offsets are backed up"),
+)
+"""What a backup of the cluster needs to be complete (`app/operating/cluster_backup.py`). An agent works without it."""
+
 
 def rights_of_agent(*, trims: bool, fetches: bool) -> tuple[Right, ...]:
     """Return the rights that an agent needs. ``fetches``: it copies by Fetch."""

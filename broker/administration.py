@@ -11,7 +11,10 @@ from functools import partial
 from typing import Any
 
 from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    CreateAclsRequest,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeConfigsRequest,
@@ -32,6 +35,7 @@ _OF_TOPIC = 1
 """Kafka's number for a setting of the topic itself, neither a default nor a setting of the broker."""
 _ANY, _MATCH_ANY = 1, 1
 _SECURITY_DISABLED, _NOT_CONTROLLER, _TOPIC_EXISTS, _UNKNOWN_MEMBER, _ILLEGAL_GENERATION = 54, 41, 36, 25, 22
+_UNKNOWN_TOPIC = 3
 _CREATE_S = 30.0
 _REFUSED = {37: "partitions", 38: "the replication factor", 40: "a setting", 44: "the topic: a policy forbids it"}
 
@@ -55,7 +59,7 @@ def topic_settings(raw: RawClient, topics: Collection[str]) -> dict[str, dict[st
     request = DescribeConfigsRequest(resources=resources, min_version=1, max_version=4)
     answer = raw.on_any(lambda broker: raw.ask(broker, request))
     return {
-        each.resource_name: error_of(each.error_code, topic=each.resource_name)
+        each.resource_name: error_of(each.error_code, topic=each.resource_name, needs="DESCRIBE_CONFIGS")
         or {
             one.name: one.value
             for one in each.configs
@@ -91,6 +95,21 @@ def create_topic(raw: RawClient, topic: NewTopicSpec) -> None:
         )
     if result.error_code != _TOPIC_EXISTS:
         check(result.error_code, topic=topic.name)
+
+
+def delete_topic(raw: RawClient, name: str) -> None:
+    """Delete a topic. Does nothing if it does not exist. Raises AccessDenied and BrokerUnavailable."""
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=int(_CREATE_S * 1000), min_version=1, max_version=5)
+
+    def ask(broker: BrokerId) -> int:
+        code = int(raw.ask(broker, request).responses[0].error_code)
+        if code == _NOT_CONTROLLER:
+            raise BrokerUnavailable("this broker is not the controller", broker=broker)
+        return code
+
+    code = raw.on_any(ask)
+    if code != _UNKNOWN_TOPIC:
+        check(code, topic=name, needs="DELETE")
 
 
 def all_committed(raw: RawClient) -> tuple[dict[str, dict[Place, Offset]], list[str]]:
@@ -168,7 +187,7 @@ def acls(raw: RawClient) -> list[dict[str, Any]] | None:
     answer = raw.on_any(lambda broker: raw.ask(broker, request))
     if answer.error_code == _SECURITY_DISABLED:
         return None
-    check(answer.error_code, request="DescribeAcls")
+    check(answer.error_code, needs="DESCRIBE on the cluster")
     rows = [
         {
             "resource_type": resource.resource_type,
@@ -189,7 +208,7 @@ def quotas(raw: RawClient) -> list[dict[str, Any]]:
     """Return the quotas of clients, users and addresses: each entity, and its values by name."""
     request = DescribeClientQuotasRequest(components=[], strict=False, min_version=0, max_version=1)
     answer = raw.on_any(lambda broker: raw.ask(broker, request))
-    check(answer.error_code, request="DescribeClientQuotas")
+    check(answer.error_code, needs="DESCRIBE_CONFIGS on the cluster")
     rows = [
         {
             "entity": {each.entity_type: each.entity_name for each in entry.entity},
@@ -198,3 +217,40 @@ def quotas(raw: RawClient) -> list[dict[str, Any]]:
         for entry in answer.entries or ()
     ]
     return sorted(rows, key=lambda row: sorted((kind, str(name)) for kind, name in row["entity"].items()))
+
+
+def create_acls(raw: RawClient, rows: Collection[Mapping[str, Any]]) -> None:
+    """Add access lists, in the form of `acls`. Those that exist stay. Raises AccessDenied, InvalidRequest."""
+    kind = CreateAclsRequest.AclCreation
+    creations = [
+        kind(
+            resource_type=row["resource_type"],
+            resource_name=row["name"],
+            resource_pattern_type=row["pattern_type"],
+            principal=row["principal"],
+            host=row["host"],
+            operation=row["operation"],
+            permission_type=row["permission"],
+        )
+        for row in rows
+    ]
+    request = CreateAclsRequest(creations=creations, min_version=1, max_version=3)
+    answer = raw.on_any(lambda broker: raw.ask(broker, request))
+    for row, result in zip(rows, answer.results, strict=True):
+        check(result.error_code, needs="ALTER on the cluster", principal=row["principal"], resource=row["name"])
+
+
+def set_quotas(raw: RawClient, rows: Collection[Mapping[str, Any]]) -> None:
+    """Set quotas, in the form of `quotas`. Other values of an entity stay. Raises AccessDenied, InvalidRequest."""
+    kind = AlterClientQuotasRequest.EntryData
+    entries = [
+        kind(
+            entity=[kind.EntityData(entity_type=one, entity_name=name) for one, name in row["entity"].items()],
+            ops=[kind.OpData(key=key, value=value, remove=False) for key, value in row["values"].items()],
+        )
+        for row in rows
+    ]
+    request = AlterClientQuotasRequest(entries=entries, validate_only=False, min_version=0, max_version=1)
+    answer = raw.on_any(lambda broker: raw.ask(broker, request))
+    for row, result in zip(rows, answer.entries, strict=True):
+        check(result.error_code, needs="ALTER_CONFIGS on the cluster", entity=row["entity"])

@@ -12,9 +12,9 @@ from .flags import declare
 def command(context: Context, execute: bool) -> None:
     """Keep in the bucket what a restore needs beside records: topics, groups, access lists, quotas, schemas.
 
-    Run it each hour. Nothing is written if nothing has changed. Secrets are never in it.
+    Agents do it each hour (`backup.every`). Nothing is written if nothing has changed. Secrets are never in it.
     """
-    from ..restore.backup import newest_backup, put_backup, read_cluster
+    from ..app.operating.cluster_backup import newest_backup, put_backup, read_cluster
     from ..values.schema_registry import SchemaRegistry, registry_access
 
     with context.connected("kafka.bootstrap.servers", "store.url", only_kafka=True) as connection:
@@ -22,7 +22,7 @@ def command(context: Context, execute: bool) -> None:
         access = registry_access(connection.settings.registry)
         registry = None if access is None else SchemaRegistry(access, connection.clock, retries=3)
         previous = newest_backup(connection.store, connection.cluster_id)
-        content = read_cluster(connection.broker.raw, registry, previous)
+        content = read_cluster(connection.broker.raw, connection.settings.tier_state.topic, registry, previous)
         at = connection.clock.now_ms()
         key = put_backup(connection.store, content, at, previous) if execute else None
     document = {

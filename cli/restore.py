@@ -19,13 +19,15 @@ from ..state.offsets import TimestampMs, moment
 from ..state.routing import Isolation
 from .context import Context
 from .flags import declare, view_source
-from .parameter_types import POSITION, SIZE, TIME, TopicArgument
+from .parameter_types import POSITION, SIZE, TopicArgument
 from .reading import TopicReads, chosen_partitions
+from .restore_definitions import acls, as_of, quotas, subjects
+from .restore_target import command_config, pair, target_broker
 
 if TYPE_CHECKING:
     from ..app.opening.open import ReadersConnection
+    from ..app.operating.cluster_backup import Backup
     from ..broker.open import Broker
-    from ..restore.backup import Backup
     from ..restore.groups import GroupMove
     from ..restore.ledger import Progress
     from ..restore.target import TargetPlan
@@ -48,13 +50,6 @@ def command() -> None:
     """Bring a topic back into any Kafka cluster, and its groups with it: `restore TOPIC`, then `restore groups`."""
 
 
-_command_config = click.option(
-    "--command-config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Properties (name=value) of the target cluster; without it the target is the cluster of [kafka].",
-)
-
-
 @declare(
     "restore topic orders --into orders --source bucket",
     "restore topic orders --into orders --source bucket --execute --verify report.json",
@@ -66,7 +61,7 @@ _command_config = click.option(
 @click.option(
     "--into", required=True, metavar="TOPIC", help="The target topic: a new one, an empty one, or a begun one."
 )
-@_command_config
+@command_config
 @click.option("--from", "start", type=POSITION, default="earliest", show_default=True, help="Where to begin.")
 @click.option("--to", "end", type=POSITION, default="latest", show_default=True, help="Where to end, exclusive.")
 @view_source()
@@ -99,9 +94,9 @@ def topic(
         require_columns("restore --verify")
         if report.exists():
             raise InvalidRequest("the report exists: name a new file", file=report)
-    overrides = dict(_pair(each) for each in settings)
+    overrides = dict(pair(each) for each in settings)
     with _opened_source(context, topic, start, end) as (connection, source):
-        with _target_broker(context, command_config) as broker:
+        with target_broker(context, command_config) as broker:
             plan = _plan(context, connection, source, broker, into, overrides)
             _show_plan(context, source, plan, execute)
             if not execute and (report is None or plan.create is not None):
@@ -119,9 +114,9 @@ def topic(
 
 
 @declare("restore groups orders --group billing --execute", name="groups", topic="T", execute=False, group=command)
-@_command_config
+@command_config
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated.")
-@click.option("--as-of", "until", type=TIME, metavar="TIME", help="Take the newest backup of this time or before.")
+@as_of
 def groups(
     context: Context,
     topic: TopicArgument,
@@ -135,12 +130,12 @@ def groups(
     A group goes on at the record that it would have read next. No record is skipped that it had not read.
     """
     from ..app.opening.connection import open_store_of
-    from ..restore.backup import newest_backup
+    from ..app.operating.cluster_backup import newest_backup
     from ..restore.groups import moves, set_offsets
     from ..runtime.clock import SystemClock
 
     settings = context.settings_with("store.url")
-    with _target_broker(context, command_config) as broker, closing(open_store_of(settings)) as store:
+    with target_broker(context, command_config) as broker, closing(open_store_of(settings)) as store:
         maps = _maps(broker, topic.topic, store)
         origin = next(iter(maps.values())).origin
         backup = newest_backup(store, origin.cluster_id, until)
@@ -153,6 +148,10 @@ def groups(
         if execute:
             set_offsets(broker.raw, SystemClock(), topic.topic, group_moves)
     _show_moves(context, topic.topic, backup, group_moves, execute)
+
+
+for _each in (acls, quotas, subjects):
+    command.add_command(_each)
 
 
 def _maps(broker: Broker, topic: str, store: Any) -> dict[int, Progress]:
@@ -190,36 +189,6 @@ def _opened_source(
         yield connection, Source(reader, cluster_id, topic.topic, name, described.topic_id, ranges)
 
 
-@contextmanager
-def _target_broker(context: Context, file: Path | None) -> Iterator[Broker]:
-    from ..app.opening.connection import Connection
-    from ..broker.open import open_broker
-
-    if file is not None:
-        kafka: Mapping[str, str] = dict(_pair(line) for line in _lines(file))
-        with open_broker(kafka) as broker:
-            yield broker
-        return
-    with Connection(context.settings_with("kafka.bootstrap.servers")) as connection:
-        with open_broker(connection.kafka, connection.clock) as broker:
-            yield broker
-
-
-def _lines(file: Path) -> Iterator[str]:
-    try:
-        lines = file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest("the file of --command-config cannot be read", file=file, reason=error) from error
-    return (line for line in lines if line.strip() and not line.lstrip().startswith(("#", "!")))
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name.strip() or not equals:
-        raise InvalidRequest("write NAME=VALUE", given=repr(text))
-    return name.strip(), value.strip()
-
-
 def _plan(
     context: Context,
     connection: ReadersConnection,
@@ -229,7 +198,7 @@ def _plan(
     overrides: Mapping[str, str],
 ) -> TargetPlan:
     from ..app.opening.bucket_connection import parse_moment
-    from ..restore.backup import newest_backup
+    from ..app.operating.cluster_backup import newest_backup
     from ..restore.target import plan_target
 
     now = connection.clock.now_ms()
@@ -327,21 +296,15 @@ def _show(context: Context, source: Source, target: Target, result: TopicRestore
 def _verify(context: Context, source: Source, target: Target, report: Path) -> int:
     """Write the report. Return the number of ranges that differ."""
     from ..restore.verify import DIFFERENT, compared
+    from ..restore.verify import report as as_json
     from ..runtime.clock import SystemClock
 
-    rows: list[dict[str, Any]] = [asdict(each) for number in source.ranges for each in compared(source, target, number)]
-    document = {
-        "at": moment(SystemClock().now_ms()),
-        "source": {"cluster_id": source.cluster_id, "topic": source.topic, "topic_id": str(source.topic_id)},
-        "target": {"cluster_id": target.cluster_id, "topic": target.topic, "topic_id": str(target.topic_id)},
-        "requested": {str(number): list(extent) for number, extent in source.ranges.items()},
-        "digest": "docs/formats.md#the-record-digest; source records count with their target's offset, as create time",
-        "ranges": rows,
-    }
+    rows = [each for number in source.ranges for each in compared(source, target, number)]
+    document = {"at": moment(SystemClock().now_ms()), **as_json(source, target, rows)}
     with report.open("x", encoding="utf-8") as file:
         file.write(json.dumps(document, indent=1) + "\n")
-    different = [row["outcome"] for row in rows].count(DIFFERENT)
-    records = sum(row["records"] for row in rows)
+    different = [row.outcome for row in rows].count(DIFFERENT)
+    records = sum(row.records for row in rows)
     outcome = f"{different} of them differ" if different else "none differs"
     context.output.note(f"{counted(records, 'record')} compared in {counted(len(rows), 'range')}: {outcome}; {report}")
     return different

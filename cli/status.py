@@ -42,6 +42,8 @@ def command(context: Context) -> None:
     for topic in document:
         for right in topic.get("rights_lacking") or ():
             context.output.note(f"{topic['topic']}: right lacks: {right}")
+    for problem in sorted({each for topic in document for each in topic.get("backup_problems") or ()}):
+        context.output.note(f"the backup of the cluster: {problem}")
     lost = [each["topic"] for each in document if FACTS_LOST in each["trouble"]]
     if lost:
         raise TierStateLost("facts are lost: tierstate describe shows what to do", topics=",".join(lost))

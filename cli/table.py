@@ -41,6 +41,7 @@ ENTRIES = (
         "Read", "restore", "Bring a topic back into any Kafka cluster, exactly once, and its groups.", "restore"
     ),
     CommandEntry("Read", "backup", "Keep in the bucket what a restore needs beside records.", "backup"),
+    CommandEntry("Read", "drill", "Prove that the bucket can bring topics back: restore, compare, report.", "drill"),
     CommandEntry("State", "facts", "Print the tier-state topic as it stands.", "facts"),
     CommandEntry("State", "replay", "Rebuild the view from the topic or its archive, as of now or earlier.", "replay"),
     CommandEntry("State", "diff", "Compare two views, fact by fact.", "diff"),

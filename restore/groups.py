@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..app.operating.cluster_backup import Backup
 from ..broker.administration import commit
 from ..broker.raw import RawClient
 from ..runtime.clock import Clock
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset
-from .backup import Backup
 from .ledger import Progress
 from .offset_map import translated
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..app.operating.cluster_backup import TopicBackup
 from ..broker.administration import NewTopicSpec, create_topic
 from ..broker.error_codes import check
 from ..broker.open import Broker
@@ -14,7 +15,6 @@ from ..runtime.clock import Clock
 from ..runtime.units import show_duration
 from ..state.errors import BrokerUnavailable, InvalidRequest, TimedOut, UnknownTopic
 from ..state.offsets import TimestampMs
-from .backup import TopicBackup
 
 TIME_TYPE, BEFORE, AFTER = "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 RETENTION, MIN_ISR = "retention.ms", "min.insync.replicas"

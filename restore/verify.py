@@ -7,7 +7,8 @@ headers and times, in the same order, at the offsets that the map has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,20 @@ class Compared:
     source_digest: str
     target_digest: str
     outcome: str
+
+
+def report(source: Source, target: Target | None, rows: Sequence[Compared]) -> dict[str, Any]:
+    """Return the comparison as JSON. ``target``: None if there is none, because it could not be made."""
+    made = None
+    if target is not None:
+        made = {"cluster_id": target.cluster_id, "topic": target.topic, "topic_id": str(target.topic_id)}
+    return {
+        "source": {"cluster_id": source.cluster_id, "topic": source.topic, "topic_id": str(source.topic_id)},
+        "target": made,
+        "requested": {str(number): list(extent) for number, extent in source.ranges.items()},
+        "digest": "docs/formats.md#the-record-digest; source records count with their target's offset, as create time",
+        "ranges": [asdict(each) for each in rows],
+    }
 
 
 def compared(source: Source, target: Target, partition: int) -> Iterator[Compared]:

@@ -173,6 +173,11 @@ GAUGES = _documented(
         "tierstate_log_folders_lost": "Log folders of the broker that the agent goes on without.",
         "tierstate_hung_threads{loop}": "Threads of a loop that have been silent for longer than anything may take "
         "there.",
+        "tierstate_backup_problems": "Parts of the cluster that are not in its newest backup, at the agent that makes "
+        "it.",
+        "tierstate_drill_last_success_timestamp_seconds": "When the last drill that succeeded began; 0: none did. Of "
+        "the agent that makes backups.",
+        "tierstate_drill_failed": "1: the newest drill failed.",
         "tierstate_object_store_away": "1 while the object store did not answer when it was last asked.",
         "tierstate_clock_difference_seconds{clock}": "By how much this machine's clock and another one differ: a "
         "broker's, or the object store's.",

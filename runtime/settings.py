@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from ..state.errors import InvalidSettings
-from .agent_settings import Agent, Archive, Checkpoint, Copy, Custodian, Expire, Lease, Prefix, Sweep, Trim
+from .agent_settings import Agent, Archive, Backup, Checkpoint, Copy, Custodian, Expire, Lease, Prefix, Sweep, Trim
 from .gateway_settings import Gateway, Registry
 from .live_secret import LiveSecret
 from .proxy_settings import Proxy
@@ -29,6 +29,10 @@ LISTENS: Mapping[Process, Address] = {
 }
 """The management port of each kind of process, unless ``management.listen`` is set."""
 HIGHEST_PORT = 65_535
+
+
+DRILL_TOPICS = "tierstate-drill-"
+"""Topics that `tierstate drill` makes and deletes begin with this. They are never tiered."""
 
 
 class Store(Section):
@@ -130,7 +134,7 @@ class Tiering(Section):
         def matches(patterns: tuple[str, ...]) -> bool:
             return any(re.fullmatch(pattern, topic) for pattern in patterns)
 
-        return matches(self.include) and not matches(self.exclude)
+        return matches(self.include) and not matches(self.exclude) and not topic.startswith(DRILL_TOPICS)
 
 
 class Format(Section):
@@ -232,6 +236,7 @@ class Settings(Section):
     encryption: Encryption = Encryption()
     cache: Cache = Cache()
     archive: Archive = Archive()
+    backup: Backup = Backup()
     checkpoint: Checkpoint = Checkpoint()
     prefix: Prefix = Prefix()
     custodian: Custodian = Custodian()

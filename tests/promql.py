@@ -174,6 +174,10 @@ class _Parser:
             return self._aggregation(word)
         if word in FUNCTIONS:
             return self._function(word)
+        if word == "time":
+            self.need("(")
+            self.need(")")
+            return Expression(Type.SCALAR)
         if word in RESERVED:
             self.fail(f"{word} where an expression begins")
         return self._selector(word)

@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 
-from tests.broker.roles import INIT, READER
+from tests.broker.roles import INIT, ONLY_TO_BACK_UP, READER
 from tests.test_deploy import COMPOSE, parse
 from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, anchor_of, not_yet
 from tierstate.broker.acls import AGENT, Resource, Right
@@ -183,7 +183,7 @@ def shown_acls() -> dict[str, dict[str, set[str]]]:
 
 
 def test_the_acl_commands_give_exactly_the_rights_of_the_one_list() -> None:
-    rights = {"agent": rights_of(AGENT), "reader": rights_of(READER), "operator": rights_of(INIT)}
+    rights = {"agent": rights_of((*AGENT, *ONLY_TO_BACK_UP)), "reader": rights_of(READER), "operator": rights_of(INIT)}
     # in addition to a reader's rights: tokens for its callers
     assert shown_acls() == {**rights, "gateway": {"--user-principal *": {"CreateTokens"}}}
 

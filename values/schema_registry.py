@@ -4,6 +4,8 @@
     GET <url>/schemas/ids/7                    {"schema": "…", "schemaType": "AVRO", "references": […]}
     GET <url>/subjects/S/versions/3            the same for a reference
     GET <url>/subjects/S/versions/latest       the same, with its id
+    PUT, DELETE <url>/mode/S                   {"mode": "IMPORT"}, while a version is registered with its id
+    POST <url>/subjects/S/versions             {"schema": "…", "id": 7, "version": 3, …}
     …?format=serialized                        for Protobuf, the schema as a FileDescriptorProto in base64
 
 Redirects are not followed, so that no answer decides which address is requested next. An answer is limited in bytes
@@ -15,7 +17,7 @@ from __future__ import annotations
 import json
 import struct
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -33,6 +35,7 @@ MOST_BYTES = 4 * 1024 * 1024
 """The size limit of one answer, in bytes."""
 MOST_REFERENCES = 64
 """The limit of a schema's references, direct and indirect."""
+_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _RETRIED = (429, 500, 502, 503, 504)
 
 
@@ -149,6 +152,25 @@ class SchemaRegistry:
         """Return the numbers of a subject's versions. Raises the errors of `schema`."""
         return [int(each) for each in self._list(f"{self._url}/subjects/{quote(subject, safe='')}/versions")]
 
+    def register(self, subject: str, version: int, schema: RegisteredSchema) -> None:
+        """Add a version of a subject with its number and its id, and return the subject to its mode before.
+
+        The registry takes ids in mode IMPORT only. A process that is killed leaves that mode: register again ends it.
+        Raises InvalidRequest if the registry refuses the schema, and as `schema`.
+        """
+        name = quote(subject, safe="")
+        references = [asdict(each) for each in schema.references]
+        body = {
+            "schema": schema.text, "schemaType": schema.kind, "references": references, "id": schema.id,
+            "version": version,
+        }  # fmt: skip
+        mode = f"{self._url}/mode/{name}"
+        self._answer(f"{mode}?force=true", "PUT", {"mode": "IMPORT"})
+        try:
+            self._answer(f"{self._url}/subjects/{name}/versions", "POST", body)
+        finally:
+            self._answer(mode, "DELETE")
+
     def _list(self, url: str) -> list[Any]:
         with suppress(ValueError, RecursionError):
             if isinstance(answer := json.loads(self._answer(url)), list):
@@ -158,11 +180,18 @@ class SchemaRegistry:
     def _request(self, url: str, serialized: bool) -> RegisteredSchema:
         return _schema(self._answer(url + ("?format=serialized" if serialized else "")), url)
 
-    def _answer(self, url: str) -> bytes:
+    def _answer(self, url: str, method: str = "GET", body: object = None) -> bytes:
         until = self._clock.monotonic() + self._timeout
         try:
             answer = self._pool.request(
-                "GET", url, timeout=self._timeout, redirect=False, preload_content=False, decode_content=False
+                method,
+                url,
+                body=None if body is None else json.dumps(body).encode(),
+                headers=None if body is None else {**self._pool.headers, "content-type": _CONTENT_TYPE},
+                timeout=self._timeout,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
             )
             try:
                 data = self._whole(answer, until, url)
@@ -179,6 +208,8 @@ class SchemaRegistry:
             raise AccessDenied("the schema registry refuses", url=url, status=answer.status)
         if answer.status == 404:
             raise _NoSuchSchema("the schema registry has no schema of this id", url=url)
+        if method != "GET" and answer.status in (409, 422):
+            raise InvalidRequest("the schema registry refuses this", url=url, reason=data.decode("utf-8", "replace"))
         if answer.status != 200:
             kind = Unavailable if answer.status in _RETRIED else AnsweredOtherwise
             raise kind("the schema registry does not answer as one", url=url, status=answer.status)

@@ -34,6 +34,7 @@ class TopicOverview:
     remote tier has. ``copy_lag_…``: of rolled segments that are not copied yet; None if no agent reported it. The
     seconds count from the newest record of the oldest such segment. ``in_trouble``: numbers of the first partitions
     with problems. ``rights_lacking``: rights that Kafka denies to the topic's agents, with the commands that add them.
+    ``backup_problems``: what the newest backup of the whole cluster lacks, if an agent of this topic makes it.
     """
 
     topic: str
@@ -52,6 +53,7 @@ class TopicOverview:
     partitions_in_trouble: int
     in_trouble: tuple[int, ...] = ()
     rights_lacking: tuple[str, ...] = ()
+    backup_problems: tuple[str, ...] = ()
 
 
 def addresses_of(views: Iterable[PartitionView]) -> set[str]:
@@ -95,7 +97,8 @@ def overview(
         trouble=tuple(sorted({word for words in troubles for word in words})),
         partitions_in_trouble=len(in_trouble),
         in_trouble=tuple(in_trouble[:NAMED]),
-        rights_lacking=tuple(sorted({each for _, status in answered for each in status.get("rights_lacking") or ()})),
+        rights_lacking=_all_of(answered, "rights_lacking"),
+        backup_problems=_all_of(answered, "backup_problems"),
     )
 
 
@@ -144,6 +147,10 @@ def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:
 def _records(views: Sequence[PartitionView]) -> int | None:
     counts = [record_count(view, view.log_start) for view in views]
     return None if None in counts else sum(each or 0 for each in counts)
+
+
+def _all_of(statuses: Sequence[tuple[PartitionView, Mapping[str, Any]]], name: str) -> tuple[str, ...]:
+    return tuple(sorted({each for _, status in statuses for each in status.get(name) or ()}))
 
 
 def _sum(statuses: Sequence[tuple[PartitionView, Mapping[str, Any]]], name: str) -> int | None:

@@ -95,6 +95,8 @@ class AgentWatches:
         self._follower, self._watchdog, self._archives, self._claim = follower, watchdog, archives, claim
         self.services: list[Service] = []
         """The services of the whole process, once it runs."""
+        self.backup_problems: Callable[[], Sequence[str] | None] = lambda: None
+        """Returns what the newest backup of the cluster lacks; None if this agent does not back up."""
 
     def threads(self) -> list[Service]:
         """Return the services of the watches, not yet started."""
@@ -111,7 +113,7 @@ class AgentWatches:
         """Return a partition's status, with how a trim proves objects, and with problems of the agent as a whole."""
         rights = self.rights.refused + self.rights.told(str(status["topic"]))
         wrong = {"rights_lacking": rights, "copied_folders": self.folders.problem if self.folders else None}
-        return status | wrong | {"trim_proof": self.trim_proof}
+        return status | wrong | {"trim_proof": self.trim_proof, "backup_problems": self.backup_problems()}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._watchdog, self._follower)
@@ -153,6 +155,10 @@ class AgentWatches:
         metrics.gauge(
             "tierstate_rights_lacking",
             lambda: [((each.right.operation.name, each.name), 1) for each in self.rights.lacking],
+        )
+        metrics.gauge(
+            "tierstate_backup_problems",
+            lambda: [] if (lacks := self.backup_problems()) is None else [((), len(lacks))],
         )
         metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:

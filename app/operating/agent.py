@@ -100,6 +100,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         )
         proof = settings.trim.proof
         watches = AgentWatches(topic, follower, store, archives, claim, rights, source.folders, clock, watchdog, proof)
+        watches.backup_problems = lambda: upkeep.backups.problems
         listen = settings.management.of("agent")
         settings.management.announced(listen)  # raises before the port is bound
         server = ManagementServer(
@@ -139,6 +140,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         chores = upkeep.chore_loop(leader.context, follower, facts_kept, source.led)
         feed_gauges(metrics, leader.board, follower, clock)
         feed_clock_gauge(metrics, leader.context.time)
+        upkeep.drills.feed(metrics)
         watches.feed(metrics, leader, chores.names)
 
         def check_source(stop: threading.Event) -> None:

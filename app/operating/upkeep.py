@@ -33,11 +33,16 @@ from ...state.errors import TierstateError, Unavailable
 from ...state.offsets import Position, TimestampMs
 from ...state.view import ViewStore
 from ...storage.object_store import ObjectStore
+from ...storage.wrapped_stores import claimed
+from ..looking.drill_reports import DrillWatch
 from ..opening.connection import Connection
+from .backup_chore import RESPONSIBLE, BackupChore
+from .cluster_backup import BACKUPS
 
 ARCHIVE_EVERY_S = 60.0
 CHECKPOINT_EVERY_S = 6 * 3600.0
 CUT_EVERY_S = 24 * 3600.0
+DRILLS_EVERY_S = 60.0
 
 
 def identity_or_first(connection: Connection) -> ViewIdentity:
@@ -84,6 +89,9 @@ class Upkeep:
         self.archives = Archives(self._topic, store, self.identity, self._clock, self._every_s)
         self._time = BrokersTime(self._clock, self._topic, store)
         self._scratch = self._settings.state_dir / "agent" / "scratch"
+        self.drills = DrillWatch(store, connection.cluster_id)
+        backed_up = claimed(store, claim.require, BACKUPS)
+        self.backups = BackupChore(connection.broker.raw, backed_up, self._settings, self._clock, self._time.now_ms)
 
     def chore_loop(
         self, context: TermContext, follower: Follower, kept_facts: FactsKept, led: Callable[[], Collection[int]]
@@ -112,6 +120,9 @@ class Upkeep:
                 self._listener(ClocksDiffer(noted))
             if kept_facts.refresh():
                 follower.reconsider()
+            if RESPONSIBLE not in kept_facts.leads:
+                self.backups.leave()
+                self.drills.leave()
 
         custodian = Custodian(custody, led)
         # look_around has refreshed `kept_facts` right before
@@ -136,6 +147,8 @@ class Upkeep:
             Chore("archive", self._every_s, self._archive, self.archives.spoken),
             Chore("checkpoint", CHECKPOINT_EVERY_S, self._checkpoint),
             Chore("archive cut", CUT_EVERY_S, self._cut),
+            Chore("drill reports", DRILLS_EVERY_S, self._look_at_drills),
+            *([Chore("backup", self.backups.every_s, self.backups.operation)] if self._settings.backup.every else []),
         ]
 
     def _topic_problems(self) -> list[str]:
@@ -161,6 +174,11 @@ class Upkeep:
         keep, refused, clock = self._settings.checkpoint.keep, _refused(self._listener), self._clock
         with self._scratch_views() as fresh:
             return (yield from checkpoint(self._topic, self._shelf(number), clock, keep, fresh, refused, stop))
+
+    def _look_at_drills(self, number: int, stop: threading.Event) -> Operation[None]:
+        if number == RESPONSIBLE:
+            self.drills.look()
+        yield from ()
 
     def _cut(self, number: int, stop: threading.Event) -> Operation[object]:
         older = TimestampMs(self._time.clocks().for_deletion - round(self._settings.archive.keep * 1000))

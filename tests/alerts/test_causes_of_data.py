@@ -22,7 +22,7 @@ from tests.alerts.rules import RULES
 from tests.alerts.watched import Watched
 from tests.broker.beheading import alter
 from tests.commits import commit
-from tests.scenarios.house import House, Running, eventually, get
+from tests.scenarios.house import House, Running, eventually, get, run
 from tests.scenarios.test_damaged_transaction_index import PRODUCER_ID_AT, write_transactions
 from tests.scenarios.test_outages import flip
 from tierstate.log.transaction_index import ENTRY
@@ -237,6 +237,17 @@ def readers_meet_a_damaged_object(world: World) -> Iterator[None]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     eventually(lambda: any(message.error() for message in consumer.consume(1, 1)))
     consumer.close()
+
+
+@makes("TierstateDrillFails")
+def a_drill_meets_a_damaged_object(world: World) -> Iterator[None]:
+    topic = world.topic("drilled")
+    drill = ["drill", "--bootstrap-server", world.house.kafka.bootstrap, "--topic", topic]
+    eventually(lambda: run(*drill, "--config", str(world.house.config)).returncode == 0)  # once it is archived
+    eventually(lambda: world.watched.value("tierstate_drill_last_success_timestamp_seconds"))
+    yield
+    flip(world.objects(topic)[0], 5_000)
+    world.house.run(*drill, code=1)
 
 
 @makes("TierstateReadersTurnedAway")

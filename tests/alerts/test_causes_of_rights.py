@@ -22,7 +22,7 @@ from tests.servers.needs import needs
 from tests.servers.store_programs import VERSITYGW
 from tests.servers.store_server import StoreServer, versitygw
 from tests.storage.faulty_proxy import FaultyProxy
-from tierstate.broker.acls import AGENT
+from tierstate.broker.acls import AGENT, TO_BACK_UP
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [pytest.mark.alerts, pytest.mark.kafka]
@@ -75,6 +75,14 @@ def test_an_acl_that_was_forgotten_keeps_a_topic_from_being_copied(guarded: Watc
     assert guarded.value("tierstate_rights_lacking") == 1
     permit(house, "agent", AGENT, topic)
     guarded.quiet("TierstateNeverCopied", "TierstateNotReady")
+    guarded.retire(agent)
+
+
+def test_rights_of_a_backup_that_lack_leave_it_incomplete(guarded: Watched) -> None:
+    agent = guarded.agent("--set", "backup.every=1s")
+    fires(guarded, "TierstateBackupIncomplete")
+    permit(guarded.house, "agent", TO_BACK_UP, f"{guarded.house.name}-orders")
+    guarded.quiet("TierstateBackupIncomplete")
     guarded.retire(agent)
 
 

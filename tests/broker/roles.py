@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierstate.broker.acls import AGENT, Resource, rights_on
+from tierstate.broker.acls import AGENT, TO_BACK_UP, Resource, rights_on
 
 READER = (
     *rights_on(
@@ -25,8 +25,12 @@ OPERATOR = (*READER, *rights_on(Resource.TIER_STATE, write="what people say is a
 
 INIT = (*OPERATOR, *rights_on(Resource.TIER_STATE, create="`tierstate init` makes it"))
 
+_OF_AGENT = {(right.resource, right.operation) for right in AGENT}
+ONLY_TO_BACK_UP = tuple(right for right in TO_BACK_UP if (right.resource, right.operation) not in _OF_AGENT)
+
 ROLES = {
     "agent": AGENT,
+    "in addition, for complete [backups](restore.md#backups)": ONLY_TO_BACK_UP,
     "gateway, commands that look, `read_records`, Spark": READER,
     "in addition: [orders](#orders), `settle`, `accept-gap`, `release`, `undelete`, `leases --end`, `recover`": tuple(
         right for right in OPERATOR if right not in READER

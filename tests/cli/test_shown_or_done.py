@@ -20,13 +20,13 @@ ADDS = {"init", "pause", "resume", "keys new", "certify", "export", "table creat
 DECIDES = {
     "delete-records", "disable", "sweep", "rescue", "undelete", "settle", "keep-prefix", "accept-gap", "release",
     "leases", "recover", "keys rotate", "table compact", "table evolve", "table repair", "table drop", "restore topic",
-    "restore groups",
+    "restore groups", "restore acls", "restore quotas", "restore subjects",
 }  # fmt: skip
 LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",
     "diff", "keys list", "status", "table check", "table list", "table show",
 }  # fmt: skip
-RUNS = {"agent", "gateway", "proxy", "table follow", "sandbox up", "sandbox down", "sandbox status"}
+RUNS = {"agent", "drill", "gateway", "proxy", "table follow", "sandbox up", "sandbox down", "sandbox status"}
 
 
 def commands(group: click.Group = root, before: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.broker.roles import INIT, READER
+from tests.broker.roles import INIT, ONLY_TO_BACK_UP, READER
 from tests.deploy.chart import CHART, ROOT
 from tierstate.broker.acls import Resource, Right, rights_of_agent
 
@@ -52,7 +52,7 @@ def acls_for(rights: tuple[Right, ...]) -> Counter[Acl]:
 @pytest.mark.parametrize(
     ("name", "rights"),
     [
-        ("tierstate-agent", rights_of_agent(trims=True, fetches=True)),
+        ("tierstate-agent", rights_of_agent(trims=True, fetches=True) + ONLY_TO_BACK_UP),
         ("tierstate-reader", READER),
         ("tierstate-operator", INIT),
     ],
@@ -65,12 +65,12 @@ def test_an_archive_needs_exactly_the_entries_before_the_comment() -> None:
     before, comment, _ = TEXT.partition("---")[0].partition(ONLY_TO_TRIM)
     assert comment
     (agent,) = users(before.rstrip(" #")).values()
-    assert acls_of(agent) == acls_for(rights_of_agent(trims=False, fetches=True))
+    assert acls_of(agent) == acls_for(rights_of_agent(trims=False, fetches=True) + ONLY_TO_BACK_UP)
 
 
 def test_an_entry_too_many_is_noticed() -> None:
     changed = users(TEXT.replace("operations: [Delete]", "operations: [Delete, Alter]"))["tierstate-agent"]
-    assert acls_of(changed) != acls_for(rights_of_agent(trims=True, fetches=True))
+    assert acls_of(changed) != acls_for(rights_of_agent(trims=True, fetches=True) + ONLY_TO_BACK_UP)
 
 
 def test_users_and_listener_are_of_one_cluster_and_log_in_by_one_mechanism() -> None:

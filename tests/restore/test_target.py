@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tierstate.app.operating.cluster_backup import TopicBackup
 from tierstate.broker.topics import PartitionDescription, TopicDescription
-from tierstate.restore.backup import TopicBackup
 from tierstate.restore.target import existing_topic, new_topic, retention_note
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.ids import TopicId

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclOperation, AclPermissionType, AdminClient, ResourceType
+from confluent_kafka.admin import AclOperation, AclPermissionType, AdminClient, NewTopic, ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,7 +20,7 @@ from tests.docs.blocks import executed
 from tests.docs.page_shell import PageShell
 from tests.sampled import sampled
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
-from tierstate.broker.acls import AGENT, Resource, Right
+from tierstate.broker.acls import AGENT, TO_BACK_UP, Resource, Right
 from tierstate.consumer.connect import read_records
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import BatchReader
@@ -173,6 +173,25 @@ def test_a_topic_whose_acls_were_forgotten_is_seen_everywhere_with_the_command_t
     admin = AdminClient({**house.kafka.client_config, "log_level": 0})
     for future in admin.delete_topics(list(names.values())).values():
         future.result(30)
+
+
+def test_an_agent_without_the_rights_of_a_backup_copies_and_reports_what_the_backup_lacks(guarded: Guarded) -> None:
+    house, operator, other = guarded.house, guarded.user("operator"), "of-others"
+    admin = AdminClient({**house.kafka.client_config, "log_level": 0})
+    admin.create_topics([NewTopic(other, 1, 1)])[other].result(30)
+    before = len(house.manifests(guarded.topic))
+    with guarded.user("agent").agent("--set", "backup.every=1s") as agent:
+        eventually(lambda: "tierstate_backup_problems 2.0" in agent.metrics())
+        (row,) = [row for row in operator.json("status") if row["backup_problems"]]
+        quotas, settings = sorted(row["backup_problems"])
+        assert f"settings of 1 topic, such as {other}" in settings
+        assert "needs=DESCRIBE_CONFIGS" in settings
+        assert "needs=DESCRIBE_CONFIGS on the cluster" in quotas
+        assert f"the backup of the cluster: {quotas}" in operator.run("status").stderr
+        house.append(guarded.topic, RECORDS, first=RECORDS)
+        eventually(lambda: len(house.manifests(guarded.topic)) > before)
+        permit(house, "agent", TO_BACK_UP, guarded.topic)
+        eventually(lambda: "tierstate_backup_problems 0.0" in agent.metrics())
 
 
 def test_an_order_without_write_is_refused_and_with_it_given(guarded: Guarded) -> None:

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.scenarios.house import House
+from tests.scenarios.house import House, eventually
 from tests.servers.schema_registry import registry
-from tierstate.restore.backup import newest_backup
+from tierstate.app.operating.cluster_backup import newest_backup
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.directory import DirectoryStore
@@ -101,6 +101,22 @@ def test_a_backup_is_written_on_change_only_and_a_past_one_is_chosen_by_its_time
         assert backup is not None
         assert backup.groups[f"{house.name}-group"][topic][0] == offset
     assert newest_backup(store, house.kafka.cluster_id, TimestampMs(first["at"] - 1)) is None
+
+
+def test_an_agent_backs_up_by_itself_each_hour_and_with_backup_every_0_never(house: House) -> None:
+    topic = house.create("orders")
+    with house.agent("--set", "backup.every=0") as agent:
+        eventually(lambda: house.json("describe", f"{topic}:0")[0].get("agent"))
+        agent.says("agent ready")
+        assert "\ntierstate_backup_problems " not in agent.metrics()
+        assert not (house.store / "_tierstate_backup").exists()
+    with house.agent("--set", "backup.every=1s") as agent:
+        eventually(lambda: "tierstate_backup_problems 0.0" in agent.metrics())
+        commit(house, topic, 5)
+        group = f"{house.name}-group"
+        eventually(lambda: documents(house)[-1]["groups"].get(group) == {topic: {"0": 5}})
+        assert 'tierstate_chore_failures_total{chore="backup"} 0.0' in agent.metrics()
+        assert documents(house)[0]["previous"] is None
 
 
 def test_every_version_of_a_subject_is_kept_and_requested_once(house: House) -> None:

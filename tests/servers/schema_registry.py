@@ -23,6 +23,8 @@ class Registry:
     asked: list[str] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     before: Callable[[str], None] = lambda path: None
+    importing: set[str] = field(default_factory=set)
+    """The subjects in mode IMPORT."""
 
 
 @contextmanager
@@ -39,6 +41,39 @@ def registry(answers: Mapping[int | str, Answer]) -> Iterator[Registry]:
             self.send_response(status)
             if 300 <= status < 400:
                 self.send_header("Location", body)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_PUT(self) -> None:
+            made.importing.add(self.path.partition("?")[0].removeprefix("/mode/"))
+            self._send(200, self._body())
+
+        def do_DELETE(self) -> None:
+            made.importing.discard(self.path.removeprefix("/mode/"))
+            self._send(200, {})
+
+        def do_POST(self) -> None:
+            """Register a version. As Confluent's registry does, take an id in mode IMPORT only."""
+            subject, body = self.path.split("/")[2], self._body()
+            made.asked.append(f"POST {self.path}")
+            made.before(self.path)
+            if subject not in made.importing:
+                self._send(422, {"error_code": 42205, "message": "not in mode IMPORT"})
+                return
+            names = made.answers.setdefault("/subjects", (200, []))[1]
+            versions = made.answers.setdefault(f"/subjects/{subject}/versions", (200, []))[1]
+            names += [] if subject in names else [subject]
+            versions.append(body["version"])
+            made.answers[f"/subjects/{subject}/versions/{body['version']}"] = 200, {"subject": subject, **body}
+            self._send(200, {"id": body["id"]})
+
+        def _body(self) -> Any:
+            return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def _send(self, status: int, body: Any) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
