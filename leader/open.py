@@ -17,6 +17,7 @@ from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener
 from ..runtime.quota import ByteQuota
 from ..runtime.settings import Settings
+from ..state.errors import Unavailable
 from ..state.ids import COPIER, TopicId, TopicIdPartition
 from ..state.object_keys import ObjectKeys
 from ..state.retention import TopicConfig
@@ -106,6 +107,13 @@ def open_leader(
     schedule = beside.schedule or Schedule(clock, view.tier_partition)
     quota = beside.quota or ByteQuota(clock, settings.copy_.quota)
     keyring_file = None if keyring is None else KeyRingFile(keyring, listener)
+
+    def throttle(size: int) -> None:
+        """Take from the quota. Raises Unavailable if nothing may be copied now: also right before copy-finished*."""
+        if (why := beside.prefix().copy) is not None:
+            raise Unavailable(f"nothing is changed in the bucket: {why}")
+        quota.take(size)
+
     tools = CopyTools(
         store=store,
         proof=ObjectProof(store, settings.trim.proof == "read", keyring_file),
@@ -118,7 +126,7 @@ def open_leader(
             TopicId(topic.topic_id),
             keyring_file,
         ),
-        throttle=quota.take,
+        throttle=throttle,
         listener=listener,
         longest_s=settings.sweep.grace / 2,
     )

@@ -89,6 +89,19 @@ class Store(Section):
     sse_kms_key_id: str = Field(default="", description="S3: KMS key for aws:kms; empty: the account's own.")
 
 
+class NextStore(Section):
+    """The target of [a move](migrate.md) that the address, endpoint or credentials of `[store]` do not reach."""
+
+    url: StoreUrl = Field(default="", description="The target's URL; empty: `[store]` reaches every target.")
+    endpoint: HttpUrl = Field(default="", description="As `store.endpoint`.")
+    region: str = Field(default="", description="As `store.region`.")
+    access_key_id: str = Field(default="", description="As `store.access_key_id`; empty: that one.")
+    secret_access_key: SecretStr | None = Field(default=None, description="Its secret.")
+    path_style: bool | None = Field(default=None, description="As `store.path_style`.")
+    sse: Literal["none", "AES256", "aws:kms"] = Field(default="none", description="As `store.sse`.")
+    sse_kms_key_id: str = Field(default="", description="As `store.sse_kms_key_id`.")
+
+
 class TierState(Section):
     """The tier-state topic."""
 
@@ -257,6 +270,7 @@ class Settings(Section):
     )
     kafka: dict[str, str] = Field(default={}, repr=False, description="librdkafka properties, as they are.")
     store: Store = Store()
+    next_store: NextStore = NextStore()
     tier_state: TierState = TierState()
     view: View = View()
     kip405: Kip405 = Kip405()

@@ -9,11 +9,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ...runtime.clock import Clock
 from ...runtime.listener import ignore
-from ...storage.open import open_store
 from ...storage.options import StoreOptions
 
 if TYPE_CHECKING:
@@ -62,6 +61,8 @@ class Access:
     keyring: Path | None
     bucket_alone: bool = False
     """True if no broker may be read from."""
+    next_store: tuple[str, StoreOptions] | None = field(default=None, repr=False)
+    """The URL and the options of ``[next_store]``, to which the objects may move."""
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
@@ -83,7 +84,10 @@ class Access:
 
     def open_store(self, clock: Clock) -> ObjectStore:
         """Return the opened object store. Raises InvalidRequest, AccessDenied, MissingExtra."""
-        return open_store(self.store_url, self.store, clock=clock)
+        from .moved import StorePlace
+
+        next_url, options = self.next_store or ("", self.store)
+        return cast("ObjectStore", StorePlace(self.store_url, self.store, next_url, options).open(clock))
 
     @contextmanager
     def local_tier(self, clock: Clock) -> Iterator[LocalTier]:
@@ -97,7 +101,9 @@ class Access:
 
 def access_by(settings: Settings) -> Access:
     """Return the access that these settings give. Raises InvalidSettings, InvalidRequest."""
-    from .connection import BUCKET, store_options
+    from .connection import BUCKET
+    from .moved import place_of
 
-    options, alone = store_options(settings), settings.view.source == BUCKET
-    return Access(dict(settings.kafka), settings.store.url, options, settings.encryption.keyring, alone)
+    place, alone = place_of(settings), settings.view.source == BUCKET
+    target = (place.next_url, place.next_options) if place.next_url else None
+    return Access(dict(settings.kafka), place.url, place.options, settings.encryption.keyring, alone, target)
