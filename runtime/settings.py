@@ -90,14 +90,13 @@ class Store(Section):
 
 
 class NextStore(Section):
-    """The target of [a move](migrate.md) that the address, endpoint or credentials of `[store]` do not reach."""
+    """The target of a move that `[store]` does not reach."""
 
-    url: StoreUrl = Field(default="", description="The target's URL; empty: `[store]` reaches every target.")
+    url: StoreUrl = Field(default="", description="The target's URL.")
     endpoint: HttpUrl = Field(default="", description="As `store.endpoint`.")
     region: str = Field(default="", description="As `store.region`.")
-    access_key_id: str = Field(default="", description="As `store.access_key_id`; empty: that one.")
+    access_key_id: str = Field(default="", description="As `store.access_key_id`; empty: that.")
     secret_access_key: SecretStr | None = Field(default=None, description="Its secret.")
-    path_style: bool | None = Field(default=None, description="As `store.path_style`.")
     sse: Literal["none", "AES256", "aws:kms"] = Field(default="none", description="As `store.sse`.")
     sse_kms_key_id: str = Field(default="", description="As `store.sse_kms_key_id`.")
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from ..state.errors import CorruptData, ObjectExists, ObjectNotFound
 from ..state.objects import ObjectInfo
@@ -45,6 +45,10 @@ class Step:
 @runtime_checkable
 class CopiesObjects(Protocol):
     """A store that copies objects of another one without sending their bytes through this machine."""
+
+    def reaches(self, source: ObjectStore) -> bool:
+        """Return whether ``source`` has the same provider and endpoint."""
+        ...
 
     def copy_from(self, source: ObjectStore, key: str) -> bool:
         """Copy one object, with a checksum of its own. Returns False if this store cannot copy from ``source``.
@@ -130,12 +134,19 @@ def _following(listing: Iterator[ObjectInfo], last: ObjectInfo | None) -> Object
     return following
 
 
+def copies_from(target: ObjectStore, source: ObjectStore) -> TypeGuard[CopiesObjects]:
+    """Return whether the target can copy objects of ``source`` by itself."""
+    return isinstance(target, CopiesObjects) and target.reaches(source)
+
+
 def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> Done:
     """Copy one object and prove the copy. A copy that is not equal is deleted. Raises CorruptData, ObjectExists,
     ObjectNotFound for the source.
     """
-    checksum = source.head(info.key).crc32c if isinstance(target, CopiesObjects) else None
-    by_store = checksum is not None and isinstance(target, CopiesObjects) and target.copy_from(source, info.key)
+    checksum, by_store = None, False
+    if copies_from(target, source):  # a checksum that the source does not keep is made of its bytes, by streaming
+        checksum = source.head(info.key).crc32c
+        by_store = checksum is not None and target.copy_from(source, info.key)
     if not by_store:
         checksum = 0
 

@@ -77,7 +77,6 @@ def next_store_options(settings: Settings, own: StoreOptions) -> StoreOptions:
         own,
         endpoint=named.endpoint or None,
         region=named.region or None,
-        path_style=named.path_style,
         sse=named.sse,
         sse_kms_key_id=named.sse_kms_key_id or None,
         credentials=keys,

@@ -36,6 +36,7 @@ from ...state.objects import ObjectInfo
 from ...state.offsets import TimestampMs
 from ...storage.mirror import AT_ONCE, Done, Mirror, Step, copy_object, is_same, merged
 from ...storage.object_store import ObjectReader, ObjectStore
+from ...storage.probe import PROBES
 from ...storage.segment.in_order import Work, in_order
 from ...storage.segment.manifest_json import MAX_MANIFEST_BYTES, parse_manifest
 
@@ -56,7 +57,7 @@ def _settled(key: str) -> bool:
 
 
 def _moves(key: str) -> bool:
-    return is_ours(key) and key != LOCK and not key.startswith(MOVE)
+    return is_ours(key) and key != LOCK and not key.startswith((MOVE, PROBES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ def heartbeats(store: ObjectReader, cluster_id: str) -> Iterator[Heartbeat]:
     """Yield all heartbeats. Raises InvalidRequest for one of a cluster with another id, which shares the prefix."""
     for info in store.list(AGENTS):
         if not info.key.startswith(agents_prefix(cluster_id)):
-            raise InvalidRequest("another cluster uses this prefix, too: one cluster cannot move it", key=info.key)
+            raise InvalidRequest("another cluster uses this prefix, too", object_key=info.key)
         if is_heartbeat(cluster_id, info.key) and (beat := read_heartbeat(store, info.key)) is not None:
             yield beat
 
