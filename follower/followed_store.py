@@ -123,9 +123,15 @@ class FollowedStore:
 
     def _read_into(self, key: str, start: int, target: memoryview) -> int:
         """Do the same as the folder that was opened first (`NearStore`), also after its objects moved to a cloud."""
-        if hasattr(self._store, "read_into"):
-            return int(self._read("read_into", key, start, target))
-        data = self.get_range(key, ByteRange(start, start + len(target)))
+        store = self._store
+        try:
+            if hasattr(store, "read_into"):
+                return int(store.read_into(key, start, target))
+            data = store.get_range(key, ByteRange(start, start + len(target)))
+        except ObjectNotFound:
+            if not self._moved_from(store):
+                raise
+            return self._read_into(key, start, target)
         target[: len(data)] = data
         return len(data)
 

@@ -107,13 +107,6 @@ def open_leader(
     schedule = beside.schedule or Schedule(clock, view.tier_partition)
     quota = beside.quota or ByteQuota(clock, settings.copy_.quota)
     keyring_file = None if keyring is None else KeyRingFile(keyring, listener)
-
-    def throttle(size: int) -> None:
-        """Take from the quota. Raises Unavailable if nothing may be copied now: also right before copy-finished*."""
-        if (why := beside.prefix().copy) is not None:
-            raise Unavailable(f"nothing is changed in the bucket: {why}")
-        quota.take(size)
-
     tools = CopyTools(
         store=store,
         proof=ObjectProof(store, settings.trim.proof == "read", keyring_file),
@@ -126,7 +119,7 @@ def open_leader(
             TopicId(topic.topic_id),
             keyring_file,
         ),
-        throttle=throttle,
+        throttle=while_allowed(quota.take, beside.prefix),
         listener=listener,
         longest_s=settings.sweep.grace / 2,
     )
@@ -167,6 +160,19 @@ def open_leader(
     hosted = hosted_partitions(settings, context, schedule)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, schedule, observe.ahead)
     return LeaderRole(agent, board, context, hosted.afresh, new_worker, quota, hosted.unseen)
+
+
+def while_allowed(take: Callable[[int], object], proof: Callable[[], PrefixProof]) -> Callable[[int], None]:
+    """Return ``take`` that raises Unavailable if nothing may be copied now. A copy calls it before each piece, and
+    right before copy-finished*.
+    """
+
+    def throttle(size: int) -> None:
+        if (why := proof().copy) is not None:
+            raise Unavailable(f"nothing is changed in the bucket: {why}")
+        take(size)
+
+    return throttle
 
 
 def hosted_partitions(settings: Settings, context: TermContext, schedule: Schedule) -> Discovery:

@@ -143,39 +143,40 @@ def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> D
     """Copy one object and prove the copy. A copy that is not equal is deleted. Raises CorruptData, ObjectExists,
     ObjectNotFound for the source.
     """
-    checksum, by_store = None, False
-    if copies_from(target, source):  # a checksum that the source does not keep is made of its bytes, by streaming
-        checksum = source.head(info.key).crc32c
-        by_store = checksum is not None and target.copy_from(source, info.key)
-    if not by_store:
+    # A checksum that the source does not keep is made of its bytes, by streaming.
+    if copies_from(target, source) and source.head(info.key).crc32c is not None and target.copy_from(source, info.key):
+        done, same = Done.BY_STORE, is_same(source, target, info.key)
+    else:
         checksum = 0
 
         def pieces() -> Iterator[bytes]:
             nonlocal checksum
             for piece in source.stream_range(info.key, ByteRange(0, info.size)) if info.size else ():
-                checksum = extended(checksum or 0, piece)
+                checksum = extended(checksum, piece)
                 yield piece
 
         target.put_stream(info.key, pieces())
-    copy = checksum_of(target, info.key)
-    if copy != checksum:
+        same = checksum == target.head(info.key).crc32c or checksum == _checksum_as_read(target, info.key)
+        done = Done.STREAMED
+    if not same:
         target.delete(info.key)
-        raise CorruptData(
-            "the copy has other bytes than its source", object_key=info.key, expected=checksum, found=copy
-        )
-    return Done.BY_STORE if by_store else Done.STREAMED
+        raise CorruptData("the copy has other bytes than its source", object_key=info.key)
+    return done
 
 
 def is_same(source: ObjectStore, target: ObjectStore, key: str) -> bool:
-    """Return whether both objects have the same CRC-32C. Raises ObjectNotFound."""
-    return checksum_of(source, key) == checksum_of(target, key)
+    """Return whether both objects have the same CRC-32C: as the stores keep it, else of their bytes as read now.
+
+    Raises ObjectNotFound.
+    """
+    kept = source.head(key).crc32c
+    if kept is not None and kept == target.head(key).crc32c:
+        return True
+    return _checksum_as_read(source, key) == _checksum_as_read(target, key)
 
 
-def checksum_of(store: ObjectReader, key: str) -> int:
-    """Return the CRC-32C that the store keeps of the whole object, else that of its bytes as read now."""
+def _checksum_as_read(store: ObjectReader, key: str) -> int:
     info = store.head(key)
-    if info.crc32c is not None:
-        return info.crc32c
     store.drop_cached(key)
     checksum = 0
     for piece in store.stream_range(key, ByteRange(0, info.size)) if info.size else ():

@@ -170,7 +170,7 @@ class Cleanup:
     """Deletes the old copies after a move. ``live``: base keys of all segments that readers may read now.
 
     Each old object is first compared with its copy. An object that the target lacks is copied if its segment is live,
-    stays if it is of the archive, and is deleted otherwise: an agent deleted its copy.
+    and deleted otherwise: an agent deleted its copy. What is not of a segment stays unless its copy is equal.
     """
 
     source: ObjectStore
@@ -197,12 +197,12 @@ class Cleanup:
     def _step(self, before: ObjectInfo, after: ObjectInfo | None, _: object) -> Step:
         key = before.key
         if not key.startswith(AGENTS):
-            if after is None and key.startswith(ROOT):
+            if key.startswith(ROOT) and (after is None or not is_same(self.source, self.target, key)):
                 return Step(Done.LEFT, key, before.size)
             if after is None and base_of(key) in self.live:
                 self.require()
                 copy_object(self.source, self.target, before)
-            elif after is not None and not is_same(self.source, self.target, key):
+            elif after is not None and not key.startswith(ROOT) and not is_same(self.source, self.target, key):
                 self._require_rotated(key)
         self.require()
         # The point without return for this object: its copy is proven, or no reader needs it.

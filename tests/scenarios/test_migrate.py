@@ -21,7 +21,7 @@ from tests.scenarios.house import House, eventually, run
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
-OLD, NEW, REGION = "old-bucket", "new-bucket", "us-east-1"
+REGION = "us-east-1"
 RECORDS = 2_000
 
 
@@ -31,7 +31,8 @@ class Buckets:
 
     house: House
     client: Any
-    endpoint: str
+    old: str
+    new: str
 
     def keys(self, bucket: str) -> set[str]:
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
@@ -50,15 +51,16 @@ def buckets(kafka: KafkaSandbox, tmp_path: Path, topic_name: str, monkeypatch: p
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
     client = boto3.client("s3", endpoint_url=endpoint, region_name=REGION)
-    for bucket in (OLD, NEW):
+    old, new = (f"{side}-{topic_name.lower()}"[:63].rstrip("-") for side in ("old", "new"))  # moto keeps them all
+    for bucket in (old, new):
         client.create_bucket(Bucket=bucket)
     house = House(kafka, tmp_path / "house", topic_name)
     before = f'url = "{house.store.as_uri()}"\n'
-    after = f'url = "s3://{OLD}/tier"\nendpoint = "{endpoint}"\nregion = "{REGION}"\npath_style = true\n'
+    after = f'url = "s3://{old}/tier"\nendpoint = "{endpoint}"\nregion = "{REGION}"\npath_style = true\n'
     house.config.write_text(house.config.read_text().replace(before, after))
     try:
         house.run("init")
-        yield Buckets(house, client, endpoint)
+        yield Buckets(house, client, old, new)
     finally:
         house.close()
         client.close()
@@ -95,7 +97,7 @@ class Reader:
 
 
 def test_a_bucket_moves_while_an_agent_copies_and_readers_read_and_migrate_is_killed(buckets: Buckets) -> None:
-    house, chance = buckets.house, random.Random(1)
+    house, old, new, chance = buckets.house, buckets.old, buckets.new, random.Random(1)
     topic, records = house.create("t"), RECORDS
     house.append(topic, records)
     agent = house.start("agent")
@@ -106,13 +108,13 @@ def test_a_bucket_moves_while_an_agent_copies_and_readers_read_and_migrate_is_ki
     assert not reader.round()
     thread = threading.Thread(target=reader.run)
     thread.start()
-    quote = house.json("migrate", "--to", f"s3://{NEW}/tier")
+    quote = house.json("migrate", "--to", f"s3://{new}/tier")
     assert (quote["executed"], quote["by_store"], quote["state"]) == (False, True, "none")
-    assert quote["objects"] == len([key for key in buckets.keys(OLD) if not key.endswith("/lock")])
-    assert buckets.keys(NEW) == set()
+    assert quote["objects"] == len([key for key in buckets.keys(old) if not key.endswith("/lock")])
+    assert buckets.keys(new) == set()
 
-    for seconds in (2.0, *(chance.uniform(2.5, 20) for _ in range(4))):
-        migrate = house.start("migrate", "--to", f"s3://{NEW}/tier", "--execute")
+    for seconds in (2.0, *(chance.uniform(2.5, 20) for _ in range(3))):
+        migrate = house.start("migrate", "--to", f"s3://{new}/tier", "--execute")
         time.sleep(seconds)
         migrate.stop(signal.SIGKILL)
         house.append(topic, 500, first=records)
@@ -122,42 +124,42 @@ def test_a_bucket_moves_while_an_agent_copies_and_readers_read_and_migrate_is_ki
     assert house.json("migrate")["state"] == "arrived"
 
     eventually(lambda: len(agent.events("agent ready")) == 2)
-    before = buckets.manifests(OLD)
+    before = buckets.manifests(old)
     house.append(topic, RECORDS, first=records)
     records += RECORDS
-    eventually(lambda: len(buckets.manifests(NEW)) > len(before) and len(house.logs(topic)) == 1)
-    assert buckets.manifests(OLD) == before, "the agent writes to the new bucket only"
+    eventually(lambda: len(buckets.manifests(new)) > len(before) and len(house.logs(topic)) == 1)
+    assert buckets.manifests(old) == before, "the agent writes to the new bucket only"
     assert house.holds(topic, records)
     assert not Reader(url, topic, records).round(), "the gateway follows"
 
-    old = house.digests(topic, "--source", "bucket")
-    assert old == house.digests(topic, "--source", "bucket", "--store", f"s3://{NEW}/tier")
+    digests = house.digests(topic, "--source", "bucket")
+    assert digests == house.digests(topic, "--source", "bucket", "--store", f"s3://{new}/tier")
     finished = house.json("migrate", "--finish", "--execute")
     assert finished["steps"]["deleted"]["objects"] > len(before)
     reader.stop.set()
     thread.join()
     assert (reader.failure, reader.rounds > 0) == ("", True)
-    assert {key for key in buckets.keys(OLD) if "/move/" not in key and not key.endswith("/lock")} == set()
+    assert {key for key in buckets.keys(old) if "/move/" not in key and not key.endswith("/lock")} == set()
     assert not Reader(url, topic, records).round()
     assert house.holds(topic, records)
-    assert house.digests(topic, "--source", "bucket") == old
+    assert house.digests(topic, "--source", "bucket") == digests
     house.run("verify", topic, "--level", "2")
     agent.stop()
 
 
 def test_a_move_that_is_cancelled_changes_nothing_and_a_store_in_use_is_no_target(buckets: Buckets) -> None:
-    house = buckets.house
+    house, old, new = buckets.house, buckets.old, buckets.new
     topic = house.create("t")
     house.append(topic, RECORDS)
     house.run("agent", "--once")
-    buckets.client.put_object(Bucket=NEW, Key="other/a.log", Body=b"1")
-    refused = run("migrate", "--to", f"s3://{NEW}/other", "--execute", "--config", str(house.config))
+    buckets.client.put_object(Bucket=new, Key="other/a.log", Body=b"1")
+    refused = run("migrate", "--to", f"s3://{new}/other", "--execute", "--config", str(house.config))
     assert refused.returncode == 2
     assert "name an empty prefix" in refused.stderr
     assert "no move has begun here" in house.run("migrate", code=2).stderr
     with house.agent() as agent:
-        migrate = house.start("migrate", "--to", f"s3://{NEW}/tier", "--execute")
-        eventually(lambda: "tier/_tierstate/move/moved" in buckets.keys(OLD))
+        migrate = house.start("migrate", "--to", f"s3://{new}/tier", "--execute")
+        eventually(lambda: "tier/_tierstate/move/moved" in buckets.keys(old))
         migrate.stop(signal.SIGKILL)
         house.append(topic, RECORDS, first=RECORDS)
         assert house.holds(topic, 2 * RECORDS)
