@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ..state.errors import CorruptData, ObjectExists, ObjectNotFound
 from ..state.objects import ObjectInfo
@@ -134,7 +134,7 @@ def _following(listing: Iterator[ObjectInfo], last: ObjectInfo | None) -> Object
     return following
 
 
-def copies_from(target: ObjectStore, source: ObjectStore) -> TypeGuard[CopiesObjects]:
+def copies_from(target: ObjectStore, source: ObjectStore) -> bool:
     """Return whether the target can copy objects of ``source`` by itself."""
     return isinstance(target, CopiesObjects) and target.reaches(source)
 
@@ -144,7 +144,12 @@ def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> D
     ObjectNotFound for the source.
     """
     # A checksum that the source does not keep is made of its bytes, by streaming.
-    if copies_from(target, source) and source.head(info.key).crc32c is not None and target.copy_from(source, info.key):
+    if (
+        isinstance(target, CopiesObjects)
+        and target.reaches(source)
+        and source.head(info.key).crc32c is not None
+        and target.copy_from(source, info.key)
+    ):
         done, same = Done.BY_STORE, is_same(source, target, info.key)
     else:
         checksum = 0
