@@ -16,6 +16,8 @@ from tierstate.follower.heartbeat import Claimant, sign
 from tierstate.follower.movable_claim import MovableClaim
 from tierstate.follower.move import ARRIVED, BEGUN, MOVED, Move, read_move
 from tierstate.follower.object_names import LOCK, MOVE, ROOT
+from tierstate.follower.prefix_claim import PrefixClaim
+from tierstate.rules.prefix import SILENT_PERIODS
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.operation import run
@@ -357,3 +359,27 @@ def test_a_mirror_copies_deletes_and_compares_by_merged_listings() -> None:
     assert list(Mirror(source, target, lambda key: True).steps(clock.now_ms())) == []
     assert extent_of(source).foreign == 4
     assert isinstance(steps[0], Step)
+
+
+def test_an_agent_of_an_earlier_release_is_waited_for_until_it_has_ended() -> None:
+    world = World()
+    world.claim.leave()
+    older = PrefixClaim(
+        world.topic, world.source, Claimant("cluster", 2, "host2", "h:/", PERIOD, 0.0), world.clock, CountingIds(98)
+    )
+    told = list[str]()
+
+    class Clock(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            world.clock.advance(seconds)
+            self.advance(seconds)
+            if self.monotonic() - began < 10 * PERIOD:
+                older.beat()
+
+    clock = Clock()
+    began = clock.monotonic()
+    older.beat()
+    wait_for_writers(world.source, "cluster", PERIOD, clock, told.append)
+    assert told[0] == "broker 2 at host2"
+    waited = clock.monotonic() - began
+    assert (10 + SILENT_PERIODS - 1) * PERIOD < waited < (10 + SILENT_PERIODS + 1) * PERIOD

@@ -32,9 +32,12 @@ def test_a_store_copies_between_its_own_prefixes(name: str, request: pytest.Fixt
     source.put_if_absent("small", b"1")
     source.put_if_absent("a key/with ü+&%.log", b"2")
     target = target_of(source)
-    done = moved(source, target)
-    assert set(done.values()) <= {Done.BY_STORE, Done.STREAMED}
-    assert done["small"] == Done.BY_STORE
+    keeps_checksums = name == "versitygw_store"  # moto computes another one
+    assert set(moved(source, target).values()) == {Done.BY_STORE if keeps_checksums else Done.STREAMED}
+    target.delete_many(each.key for each in list(target.list()))
+    for each in source.list():
+        assert target.copy_from(source, each.key)
+        assert target.get(each.key) == source.get(each.key)
     with pytest.raises(ObjectNotFound):
         target.copy_from(source, "missing")
     target.close()
