@@ -140,6 +140,7 @@ def moving(
         raise InvalidRequest("no move has begun here: name the target with --to URL", store=source.description)
     region = settings.store.region or None
     with closing(place_of(settings).target(url, region, connection.clock, make=make)) as target:
-        if target.description == source.description:
-            raise InvalidRequest("the target is the store itself: name another bucket or prefix", target=url)
+        one, other = f"{source.description}/", f"{target.description}/"
+        if one.startswith(other) or other.startswith(one):
+            raise InvalidRequest("one prefix contains the other: name another bucket or prefix", target=url)
         yield Moving(connection, target, tell, waits)

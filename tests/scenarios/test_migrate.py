@@ -156,6 +156,9 @@ def test_a_move_that_is_cancelled_changes_nothing_and_a_store_in_use_is_no_targe
     refused = run("migrate", "--to", f"s3://{new}/other", "--execute", "--config", str(house.config))
     assert refused.returncode == 2
     assert "name an empty prefix" in refused.stderr
+    for inside in ("", "/tier/new"):
+        refused = run("migrate", "--to", f"s3://{old}{inside}", "--execute", "--config", str(house.config))
+        assert "one prefix contains the other" in refused.stderr
     assert "no move has begun here" in house.run("migrate", code=2).stderr
     with house.agent() as agent:
         migrate = house.start("migrate", "--to", f"s3://{new}/tier", "--execute")
