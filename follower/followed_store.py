@@ -1,7 +1,7 @@
 """A store that follows its objects when they move (0108). Readers and commands open every store as one.
 
-A read that misses an object looks for a move, and reads at the target once all objects have arrived there. What does
-not miss anything by itself (a listing, a signed URL, a write) looks first, at most every `LOOK_S` seconds.
+A read that misses an object looks for a move, and reads at the target once all objects have arrived there. A listing, a
+signed URL and a write miss nothing by themselves, so they look first, at most every `LOOK_S` seconds.
 """
 
 from __future__ import annotations

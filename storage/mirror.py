@@ -25,7 +25,7 @@ AT_ONCE = 8
 
 
 class Done(StrEnum):
-    """What was done with one object."""
+    """The outcome for one object."""
 
     STREAMED = "streamed"
     BY_STORE = "copied by the store"
@@ -106,7 +106,7 @@ class Mirror:
             if is_same(self.source, self.target, before.key):
                 return Step(Done.PROVEN, before.key, before.size)
         self.require()
-        self.target.delete(before.key)  # a rotated manifest: nobody reads the target yet
+        self.target.delete(before.key)  # a rotated manifest: no process reads the target yet
         return self._copy(before)
 
 

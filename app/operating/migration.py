@@ -2,7 +2,7 @@
 
     mirror  ->  mirror what changed  ->  moved  ->  every writer has stopped  ->  mirror the rest  ->  arrived
 
-Until ``moved`` agents change the source, and nothing changes for anybody. From ``moved`` on nobody changes the source,
+Until ``moved`` agents change the source as always. From ``moved`` on no process changes the source,
 and readers still read it. From ``arrived``, the commit point, on agents and readers open the target. Each step can be
 the last of a process: the next run begins with what both stores show.
 """
@@ -64,7 +64,7 @@ def _moves(key: str) -> bool:
 class Migration:
     """``require``: raises if this process no longer holds the source's lock, whose object also has the source's time.
 
-    ``quiet``: waits until nobody changes the source. ``tell`` gets each object that was copied, compared or deleted.
+    ``quiet``: waits until no process changes the source. ``tell`` gets each object that was copied, compared or deleted.
     """
 
     source: ObjectStore
@@ -94,7 +94,7 @@ class Migration:
         yield from self._mirrored(_moves)
         self.require()
         yield "write arrived"
-        # The commit point: from here on the target is the store. Whoever mirrors it after this would undo changes.
+        # The commit point: from here on the target is the store. A mirror after this would undo changes.
         write_move(self.target, self.target, ARRIVED, move)
         return move
 
@@ -147,7 +147,7 @@ def standing_move(source: ObjectStore, target: ObjectStore, new: Callable[[], Mo
 
 
 def cancel(source: ObjectStore, target: ObjectStore) -> Operation[Move]:
-    """Take back a move that has not arrived. Agents go on at the source. What was copied stays for another attempt.
+    """Take back a move that has not arrived. Agents go on at the source. The copies stay for another attempt.
 
     Raises InvalidRequest if no move has begun, or if its objects have arrived.
     """
@@ -170,7 +170,7 @@ class Cleanup:
     """Deletes the old copies after a move. ``live``: base keys of all segments that readers may read now.
 
     Each old object is first compared with its copy. An object that the target lacks is copied if its segment is live,
-    and deleted otherwise: an agent deleted its copy. What is not of a segment stays unless its copy is equal.
+    and deleted otherwise: an agent deleted its copy. An object of no segment stays unless its copy is equal.
     """
 
     source: ObjectStore
@@ -252,7 +252,7 @@ def heartbeats(store: ObjectReader, cluster_id: str) -> Iterator[Heartbeat]:
 
 @dataclass(slots=True)
 class Extent:
-    """What lies below a prefix. ``foreign``: objects that are not tierstate's; they are neither copied nor deleted."""
+    """The objects below a prefix. ``foreign``: objects that are not tierstate's; they are neither copied nor deleted."""
 
     objects: int = 0
     bytes: int = 0

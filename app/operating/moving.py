@@ -30,7 +30,7 @@ LIVE = (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED, S
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a move takes. ``price``: US dollars for requests to S3; the transfer out of a region costs extra."""
+    """The extent and the price of a move. ``price``: US dollars for requests to S3; the transfer out of a region costs extra."""
 
     extent: Extent
     by_store: bool
@@ -68,7 +68,7 @@ class Moving:
 
     @property
     def state(self) -> str:
-        """How far the move got: none, begun, moved or arrived."""
+        """The state of the move: none, begun, moved or arrived."""
         move = read_move(self._source, MOVED)
         if move is None:
             return "none" if read_move(self._source, BEGUN) is None else "begun"
