@@ -64,7 +64,7 @@ def _moves(key: str) -> bool:
 class Migration:
     """``require``: raises if this process no longer holds the source's lock, whose object also has the source's time.
 
-    ``quiet``: waits until no process changes the source. ``tell`` gets each object that was copied, compared or deleted.
+    ``quiet``: waits until no process changes the source. ``tell`` gets the outcome for each object.
     """
 
     source: ObjectStore
@@ -252,7 +252,7 @@ def heartbeats(store: ObjectReader, cluster_id: str) -> Iterator[Heartbeat]:
 
 @dataclass(slots=True)
 class Extent:
-    """The objects below a prefix. ``foreign``: objects that are not tierstate's; they are neither copied nor deleted."""
+    """The objects below a prefix. ``foreign``: those that are not tierstate's; they are neither copied nor deleted."""
 
     objects: int = 0
     bytes: int = 0

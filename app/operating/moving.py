@@ -30,7 +30,7 @@ LIVE = (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED, S
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """The extent and the price of a move. ``price``: US dollars for requests to S3; the transfer out of a region costs extra."""
+    """The extent of a move. ``price``: US dollars for requests to S3; the transfer out of a region costs extra."""
 
     extent: Extent
     by_store: bool
