@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
 from .context import Context
@@ -17,12 +20,19 @@ def command(context: Context, once: bool) -> None:
     Ends on SIGTERM after the operations in progress.
     """
     from ..app.operating.agent import open_agent
+    from ..follower.move import StoreMoved
     from ..runtime.allocator import return_large_buffers
     from ..runtime.settings import needed_by_agent
 
     return_large_buffers()
     settings = context.settings_with(*needed_by_agent(context.settings))
     logger = service_logs(context)
-    with open_agent(settings, logger, once=once) as services:
-        context.deadline.cancel()
-        serve(context, services, logger.warning)
+    try:
+        with open_agent(settings, logger, once=once) as services:
+            context.deadline.cancel()
+            serve(context, services, logger.warning)
+    except StoreMoved as moved:
+        if not context.own_process:
+            raise
+        logger.warning("agent starts again", reason=str(moved))
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # a supervisor sees one process

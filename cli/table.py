@@ -60,6 +60,7 @@ ENTRIES = (
     CommandEntry("Change", "accept-gap", "Show what neither tier has, and accept that it is lost.", "accept_gap"),
     CommandEntry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
     CommandEntry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),
+    CommandEntry("Store", "migrate", "Move all objects to another bucket or account while agents run.", "migrate"),
     CommandEntry("Store", "keys", "Make and list encryption keys, and rotate segments to the active one.", "keys"),
     CommandEntry("Play", "sandbox", "Start, stop or show a real local Kafka.", "sandbox"),
 )

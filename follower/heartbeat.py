@@ -19,6 +19,7 @@ from ..state.offsets import Position, TimestampMs
 from ..state.view import Anchor
 from ..storage.object_store import ObjectReader, ObjectWriter
 from .envelope import seal, unseal
+from .move import Move
 from .object_names import ROOT, kept_key
 
 KIND = "heartbeat"
@@ -105,7 +106,7 @@ def no_other_topics(topic_id: str) -> Iterator[None]:
     yield None
 
 
-def is_signed_here(topic: TierTopic, others: OtherTopics, signed: Heartbeat | Keeper) -> bool:
+def is_signed_here(topic: TierTopic, others: OtherTopics, signed: Heartbeat | Keeper | Move) -> bool:
     """Return whether the signature is in a tier-state topic of this cluster. Raises BrokerUnavailable."""
     if signed.topic_id == topic.topic_id:
         return topic.anchor_at(SIGNATURES, signed.position) == Anchor(signed.position, signed.sha256)

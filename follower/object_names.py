@@ -9,6 +9,7 @@
     _tierstate/agents/<cluster id>/<broker id>/<process id>                heartbeat of a process (`heartbeat.py`)
     _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`Keeper`)
     _tierstate/lock                                                        lock of exclusive work (`prefix_lock.py`)
+    _tierstate/move/…                                                      a move to another store (`move.py`)
 
 Positions have 20 digits, so that a LIST returns them in ascending order. Keys are relative to the store's URL.
 """
@@ -27,6 +28,8 @@ from ..storage.object_store import ObjectReader
 
 ROOT = "_tierstate/"
 LOCK = f"{ROOT}lock"
+MOVE = f"{ROOT}move/"
+AGENTS = f"{ROOT}agents/"
 _POSITION = re.compile("[0-9]{20}")
 _PIECE = re.compile("([0-9]{20})-([0-9]{20})")
 _PLACE = re.compile("_tierstate/([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})/(?:history-([1-9][0-9]{0,8})/)?")

@@ -107,7 +107,7 @@ def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTool
         try:
             segment = yield from upload(session, attempt, files, tools.store, tools.format, pace, tools.listener)
             _check_again(session, candidate, files)
-            pace(0)
+            pace(0)  # if the objects move to another store now, all of these were there before it stood still*
         except Exception as error:  # copy-finished was never sent, so this attempt must remove its objects
             yield from _give_up(session, attempt, tools.store, error)
             raise

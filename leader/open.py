@@ -17,6 +17,7 @@ from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener
 from ..runtime.quota import ByteQuota
 from ..runtime.settings import Settings
+from ..state.errors import Unavailable
 from ..state.ids import COPIER, TopicId, TopicIdPartition
 from ..state.object_keys import ObjectKeys
 from ..state.retention import TopicConfig
@@ -118,7 +119,7 @@ def open_leader(
             TopicId(topic.topic_id),
             keyring_file,
         ),
-        throttle=quota.take,
+        throttle=while_allowed(quota.take, beside.prefix),
         listener=listener,
         longest_s=settings.sweep.grace / 2,
     )
@@ -159,6 +160,19 @@ def open_leader(
     hosted = hosted_partitions(settings, context, schedule)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, schedule, observe.ahead)
     return LeaderRole(agent, board, context, hosted.afresh, new_worker, quota, hosted.unseen)
+
+
+def while_allowed(take: Callable[[int], object], proof: Callable[[], PrefixProof]) -> Callable[[int], None]:
+    """Return ``take`` that raises Unavailable if nothing may be copied now. A copy calls it before each piece, and
+    right before copy-finished*.
+    """
+
+    def throttle(size: int) -> None:
+        if (why := proof().copy) is not None:
+            raise Unavailable(f"nothing is changed in the bucket: {why}")
+        take(size)
+
+    return throttle
 
 
 def hosted_partitions(settings: Settings, context: TermContext, schedule: Schedule) -> Discovery:

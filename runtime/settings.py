@@ -72,6 +72,18 @@ class Store(Section):
     """S3: KMS key for aws:kms; empty: the account's own."""
 
 
+class NextStore(Section):
+    """The target of a move that `[store]` does not reach."""
+
+    url: StoreUrl = Field(default="", description="The target's URL.")
+    endpoint: HttpUrl = Field(default="", description="As `store.endpoint`.")
+    region: str = Field(default="", description="As `store.region`.")
+    access_key_id: str = Field(default="", description="As `store.access_key_id`; empty: that.")
+    secret_access_key: SecretStr | None = Field(default=None, description="Its secret.")
+    sse: Literal["none", "AES256", "aws:kms"] = Field(default="none", description="As `store.sse`.")
+    sse_kms_key_id: str = Field(default="", description="As `store.sse_kms_key_id`.")
+
+
 class TierState(Section):
     """The tier-state topic."""
 
@@ -222,6 +234,7 @@ class Settings(Section):
     kafka: dict[str, str] = Field(default={}, repr=False)
     """librdkafka properties, as they are."""
     store: Store = Store()
+    next_store: NextStore = NextStore()
     tier_state: TierState = TierState()
     view: View = View()
     kip405: Kip405 = Kip405()

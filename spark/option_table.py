@@ -148,7 +148,7 @@ SETTINGS = {
     option.name.removeprefix("tierstate.").lower(): option.setting for option in OPTIONS if option.setting is not None
 }
 """The setting of each option that sets one, by the option's lower-case name without ``tierstate.``."""
-READ_BY = ("store.", "cache.", "view.topic_id", "view.history", "format.key_prefix", "format.salt_bits")
+READ_BY = ("store.", "next_store.", "cache.", "view.topic_id", "view.history", "format.key_prefix", "format.salt_bits")
 """Settings with these prefixes are options, too, such as ``tierstate.store.path_style``: readers depend on them."""
 DEFAULTS = {option.name.lower(): option.default for option in OPTIONS if option.default is not None}
 

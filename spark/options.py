@@ -277,8 +277,12 @@ def options_of(settings: Settings) -> dict[str, str]:
     for setting in effective(settings):
         if setting.origin != "default" and (setting.key in short or setting.key.startswith(READ_BY)):
             options[f"tierstate.{short.get(setting.key, setting.key)}"] = setting.value
-    if settings.store.secret_access_key is not None:
-        options["tierstate.store.secret_access_key"] = settings.store.secret_access_key.get_secret_value()
+    for section, secret in (
+        ("store", settings.store.secret_access_key),
+        ("next_store", settings.next_store.secret_access_key),
+    ):
+        if secret is not None:
+            options[f"tierstate.{section}.secret_access_key"] = secret.get_secret_value()
     return options
 
 

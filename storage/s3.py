@@ -31,7 +31,7 @@ from ..state.offsets import ByteRange
 from .answers import body_range, milliseconds
 from .cloud_store import CloudStore
 from .crc32c import crc32c_from, crc32c_text, extended
-from .object_store import MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
+from .object_store import MIB, Data, ObjectStore, RangeNotSatisfiable, beyond_end, over_limit
 from .options import MIN_PART_BYTES
 from .parts import Part, UploadShare
 from .s3_body import SentBody, arriving
@@ -104,6 +104,36 @@ class S3Store(CloudStore):
             self._put(key, data, {"IfMatch": etag})
         except ObjectExists:  # S3's error for a condition that does not hold
             return False
+        return True
+
+    def reaches(self, source: ObjectStore) -> bool:
+        return isinstance(source, S3Store) and source.options.endpoint == self.options.endpoint
+
+    def copy_from(self, source: ObjectStore, key: str) -> bool:
+        """Copy an object of a store that this one reaches, by one request. `mirror.CopiesObjects` has the promises."""
+        if not isinstance(source, S3Store) or not self.reaches(source):
+            return False
+        full, mark, there = self.full(key), self.new_mark(), source.full(key)
+
+        def request() -> None:
+            self.client.copy_object(
+                Bucket=self.bucket,
+                Key=full,
+                CopySource={"Bucket": source.bucket, "Key": there},
+                ChecksumAlgorithm="CRC32C",
+                MetadataDirective="REPLACE",
+                Metadata={MARKER: mark},
+                IfNoneMatch="*",
+                **cast(Any, self.write_arguments),
+            )
+
+        try:
+            self.repeated_write(key, request)
+        except (AccessDenied, InvalidRequest):  # InvalidRequest: more than the 5 GiB of one request
+            return False
+        except ObjectExists:
+            if not self.made_by(mark, key):
+                raise
         return True
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, ignore
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ...broker.tier_topic import KafkaTierTopic
     from ...broker.tier_topic_setup import TierTopicSpec
     from ...fetch.reader import LogReader
+    from ...follower.followed_store import FollowedStore
     from ...follower.follower import Follower
     from ...follower.view_identity import ViewIdentity
     from ...storage.object_store import ObjectStore
@@ -152,7 +153,15 @@ class Connection(Opened):
 
     @cached_property
     def store(self) -> ObjectStore:
-        return self._keep(open_store_of(self.settings, self.clock, self.listener))
+        return cast("ObjectStore", self.followed)
+
+    @cached_property
+    def followed(self) -> FollowedStore:
+        """Return the store, with its methods for a move to another store."""
+        from .moved import place_of
+
+        require(self.settings, STORE)
+        return self._keep(place_of(self.settings).open(self.clock, self.listener))
 
     @cached_property
     def keys(self) -> KeyRingFile | None:

@@ -9,11 +9,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ...runtime.clock import Clock
 from ...runtime.listener import ignore
-from ...storage.open import open_store
 from ...storage.options import StoreOptions
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ...fetch.planned_split import PlannedSplit
     from ...fetch.split import LocalReads
     from ...runtime.settings import Settings
-    from ...storage.object_store import ObjectReads
+    from ...storage.object_store import ObjectReads, ObjectStore
     from ...storage.segment.encryption import KeyUnwrapper
 
 
@@ -60,16 +59,22 @@ class Access:
     keyring: Path | None
     bucket_alone: bool = False
     """True if no broker may be read from."""
+    next_store: tuple[str, StoreOptions] | None = field(default=None, repr=False)
+    """The URL and the options of ``[next_store]``, to which the objects may move."""
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
+        from .moved import StorePlace
+
         keys, local = None, None
         if self.keyring is not None:
             from ...storage.segment.keyring import KeyRingFile
 
             keys = KeyRingFile(self.keyring, ignore)
         with ExitStack() as stack:
-            store = stack.enter_context(closing(open_store(self.store_url, self.store, clock=clock)))
+            next_url, options = self.next_store or ("", self.store)
+            place = StorePlace(self.store_url, self.store, next_url, options)
+            store = cast("ObjectStore", stack.enter_context(closing(place.open(clock))))
             if not self.bucket_alone and any(part.segment is None for split in splits for part in split.parts):
                 from ...broker.open import open_broker
                 from ...fetch.local import BrokerTier
@@ -80,7 +85,9 @@ class Access:
 
 def access_by(settings: Settings) -> Access:
     """Return the access that these settings give. Raises InvalidSettings, InvalidRequest."""
-    from .connection import BUCKET, store_options
+    from .connection import BUCKET
+    from .moved import place_of
 
-    options, alone = store_options(settings), settings.view.source == BUCKET
-    return Access(dict(settings.kafka), settings.store.url, options, settings.encryption.keyring, alone)
+    place, alone = place_of(settings), settings.view.source == BUCKET
+    target = (place.next_url, place.next_options) if place.next_url else None
+    return Access(dict(settings.kafka), place.url, place.options, settings.encryption.keyring, alone, target)

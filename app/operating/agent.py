@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from ...broker.acls import RightsWatch, lacking, rights_of_agent
 from ...follower.archives import left_behind
 from ...follower.following import Following
+from ...follower.move import StoreMoved
 from ...follower.object_names import ROOT
 from ...follower.open import open_view
 from ...leader.discovery import FactsKept
@@ -67,6 +68,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         listened = fan_out(listener, repeats_taken_from(quota))
         connection = stack.enter_context(Connection(settings, clock, listener=listened))
         broker, topic = connection.broker, connection.topic
+        with suppress(StorageUnavailable, AccessDenied):  # it is looked for again before the first change
+            connection.followed.stay()
         source = stack.enter_context(fetch_source(connection) if folders is None else disk_source(connection, folders))
         log = source.log
         with suppress(StorageUnavailable, AccessDenied):  # an agent that cannot ask waits for its store, as below
@@ -146,6 +149,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         def check_source(stop: threading.Event) -> None:
             while not stop.wait(settings.prefix.heartbeat):
                 refuse_sources(settings, claim.older_agents())
+                if claim.move is not None and connection.followed.has_moved():
+                    raise StoreMoved("the objects were moved: this agent starts again there", target=claim.move.target)
 
         def work(stop: threading.Event) -> None:
             # logged here, because signals are handled by now

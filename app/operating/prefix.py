@@ -28,8 +28,8 @@ from ...follower.heartbeat import (
     read_heartbeat,
     read_keeper,
 )
+from ...follower.movable_claim import MovableClaim
 from ...follower.object_names import ROOT, agents_prefix, is_heartbeat, kept_number
-from ...follower.prefix_claim import PrefixClaim
 from ...log.local_log import LogDirs
 from ...runtime.id_source import RandomIds
 from ...runtime.listener import HeartbeatsAwaited
@@ -126,8 +126,8 @@ def other_topics(connection: Connection) -> OtherTopics:
     return opened
 
 
-def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> PrefixClaim:
-    return PrefixClaim(connection.topic, store, claimant, connection.clock, RandomIds(), other_topics(connection))
+def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> MovableClaim:
+    return MovableClaim(connection.topic, store, claimant, connection.clock, RandomIds(), other_topics(connection))
 
 
 @contextmanager
@@ -137,6 +137,7 @@ def changing(connection: Connection) -> Iterator[ObjectStore]:
     Raises PrefixContested if another cluster writes below this prefix. Without settings of Kafka, raises InvalidRequest
     if agents write to the bucket.
     """
+    connection.followed.stay()
     if not connection.settings.kafka:
         if next(iter(connection.store.list(f"{ROOT}agents/")), None) is not None:
             raise InvalidRequest("agents write to this bucket: kafka.bootstrap.servers is needed to ask whose they are")

@@ -154,6 +154,7 @@ def _refusal(holder: Holder | None) -> Fenced:
 @contextmanager
 def locked(connection: Connection, command: str) -> Iterator[PrefixLock]:
     """Yield the lock of the bucket prefix, held by this process. Raises Fenced, which names the holder."""
+    connection.followed.stay()
     lock = PrefixLock(connection, command)
     lock.take()
     stop = threading.Event()

@@ -13,11 +13,14 @@ import pytest
 from tests.leader.world import TRIMS_ALL, Process, World
 from tests.twins.counting_ids import CountingIds
 from tests.twins.manual_clock import ManualClock
-from tierstate.leader.open import LeaderRole, Parts, open_leader
+from tierstate.leader.open import LeaderRole, Parts, open_leader, while_allowed
+from tierstate.rules.observed import PROVEN, PrefixProof
+from tierstate.rules.reasons import Reason, Why
 from tierstate.runtime.listener import CopyFailed, Event, SegmentCopied
 from tierstate.runtime.quota import ByteQuota
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import StorageFull, StorageUnavailable, TierstateError, Unavailable
+from tierstate.state.object_keys import ObjectKind
 from tierstate.state.segment import SegmentState
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
@@ -188,3 +191,19 @@ def test_a_copy_without_a_rate_is_stopped_before_its_next_piece(world: World) ->
     # one request asks whether the store is there, before the first fact; after the two pieces come their deletions
     assert requests == ["head", "part", "part", "delete", "delete", "delete"]
     assert world.objects() == set()
+
+
+def test_a_segment_is_not_readable_if_copying_was_forbidden_after_its_last_object(world: World) -> None:
+    """Its objects may be in a store that stands still, because all objects move to another one (0108)."""
+    process = world.process()
+    forbidden = Why(Reason.PREFIX_UNPROVEN, "its objects move")
+
+    def proof() -> PrefixProof:
+        written = any(key.endswith(ObjectKind.MANIFEST) for key in world.objects())
+        return PrefixProof(forbidden, forbidden, forbidden) if written else PROVEN
+
+    process.tools = replace(process.tools, throttle=while_allowed(lambda size: None, proof))
+    with pytest.raises(Unavailable, match="its objects move"):
+        process.copy_next(process.begin())
+    assert world.view().readable == ()
+    assert not any("copy-finished" in key for key in world.topic.keys())

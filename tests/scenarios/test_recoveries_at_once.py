@@ -19,7 +19,6 @@ from tierstate.follower.object_names import LOCK
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Settings
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.storage.directory import DirectoryStore
 
 pytestmark = pytest.mark.kafka
 
@@ -98,9 +97,8 @@ def already_done(done: Done) -> bool:
 @pytest.mark.parametrize("command", [("recover", "--begin-history"), ("keep-prefix",)], ids=" ".join)
 def test_a_decision_about_the_prefix_waits_for_the_recovery_that_runs(copied: Copied, command: tuple[str, ...]) -> None:
     """It is refused before it looks at anything, for a recovery changes what it would decide about."""
-    settings = Settings.model_validate({"prefix": {"heartbeat": 1.0}})
+    settings = Settings.model_validate({"prefix": {"heartbeat": 1.0}, "store": {"url": copied.house.store.as_uri()}})
     with closing(Connection(settings, SystemClock())) as connection:
-        vars(connection)["store"] = DirectoryStore(copied.house.store)
         with locked(connection, "recover"):
             before = copied.objects()
             done = copied.house.run(*command, "--execute", "--set", "prefix.heartbeat=1s", code=5)

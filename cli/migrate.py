@@ -1,0 +1,148 @@
+"""``tierstate migrate``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from ..runtime.clock import SystemClock
+from ..runtime.units import counted
+from ..state.errors import InvalidRequest
+from .context import Context
+from .flags import declare
+
+NOTE_S = 30.0
+"""Seconds between two notes on the progress."""
+
+if TYPE_CHECKING:
+    from ..app.operating.moving import Moving, Quote
+    from ..storage.mirror import Step
+
+
+@declare(
+    "migrate --to s3://new-bucket/prefix",
+    "migrate --to s3://new-bucket/prefix --execute",
+    "migrate --finish --execute",
+    name="migrate",
+    execute=False,
+)
+@click.option("--to", "url", metavar="URL", help="The target, an empty prefix; by default that of the standing move.")
+@click.option("--finish", is_flag=True, help="Delete the old copies, each after it was compared with the new one.")
+@click.option("--cancel", is_flag=True, help="Take back a move that has not arrived: agents go on at the old store.")
+def command(context: Context, url: str | None, finish: bool, cancel: bool, execute: bool) -> None:
+    """Copy every object to another store, prove each by its checksum, and let agents and readers go on there.
+
+    Agents copy nothing between the last two passes, and readers notice nothing. Killed at any point and run again, it
+    goes on. The old copies stay until --finish. Without --execute it shows what moves, how, and the price.
+    """
+    from ..app.operating.moving import moving
+
+    if finish and cancel:
+        raise InvalidRequest("--finish or --cancel, not both")
+    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+        context.wait_for_kafka(connection)
+        tally = Tally(context)
+
+        def waits(names: str) -> None:
+            if names:
+                context.output.note(f"waiting until they stop changing the old store: {names}")
+
+        with moving(connection, url, tally.add, waits, make=execute) as move:
+            quote = move.quote()
+            with context.output.progress("moving", quote.extent.bytes) as tally.advance:
+                if execute:
+                    tally.begin(quote.extent.bytes)
+                    _act(move, finish, cancel)
+            source, target, state = connection.followed.here.description, move.target.description, move.state
+            _show(context, source, target, quote, tally if execute else None)
+    if not execute:
+        context.output.note("nothing was done: --execute does it")
+    elif finish:
+        context.output.note(f"the old copies are deleted; one object stays and leads readers to {target}")
+    elif cancel:
+        context.output.note("agents go on at the old store within a minute")
+    else:
+        context.output.note(f"{state}: agents start again at {target}; then --finish deletes the old copies")
+
+
+def _act(move: Moving, finish: bool, cancel: bool) -> None:
+    if finish:
+        move.finish()
+    elif cancel:
+        move.cancel()
+    else:
+        move.execute()
+
+
+class Tally:
+    """Counts what was done, and notes the rate and the end every `NOTE_S` seconds."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._clock, self._total = context, SystemClock(), 0
+        self.counts: Counter[str] = Counter()
+        self.sizes: Counter[str] = Counter()
+        self.advance: Callable[[int], None] = lambda bytes_: None
+        self.begin(0)
+
+    def begin(self, total: int) -> None:
+        self._began = self._noted = self._clock.monotonic()
+        self._total = total
+
+    def add(self, step: Step) -> None:
+        self.counts[step.done] += 1
+        self.sizes[step.done] += step.bytes
+        self.advance(step.bytes)
+        if self._clock.monotonic() - self._noted >= NOTE_S:
+            self._noted = self._clock.monotonic()
+            left_s = max(0, self._total - self.sizes.total()) / max(self.rate, 1)
+            size, rate = _megabytes(self.sizes.total()), _megabytes(self.rate)
+            self._context.output.note(f"{size} of {_megabytes(self._total)}, {rate} a second, {left_s:.0f} s left")
+
+    @property
+    def seconds(self) -> float:
+        return self._clock.monotonic() - self._began
+
+    @property
+    def rate(self) -> int:
+        """Bytes a second."""
+        return int(self.sizes.total() / max(self.seconds, 0.001))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _show(context: Context, source: str, target: str, quote: Quote, tally: Tally | None) -> None:
+    counts, sizes = (tally.counts, tally.sizes) if tally else (Counter[str](), Counter[str]())
+    extent, how = quote.extent, "by the store itself" if quote.by_store else "streamed through this machine"
+    document = {
+        "executed": tally is not None,
+        "state": quote.state,
+        "source": source,
+        "target": target,
+        "objects": extent.objects,
+        "bytes": extent.bytes,
+        "foreign": extent.foreign,
+        "by_store": quote.by_store,
+        "price_usd": round(quote.price, 4),
+        "writers": quote.writers,
+        "steps": {name: {"objects": number, "bytes": sizes[name]} for name, number in sorted(counts.items())},
+        "seconds": round(tally.seconds, 3) if tally else None,
+    }
+    rows = [
+        ("from", source),
+        ("to", target),
+        ("state", quote.state),
+        ("objects", f"{counted(extent.objects, 'object')}, {_megabytes(extent.bytes)}, {how}"),
+        ("not tierstate's", f"{counted(extent.foreign, 'object')}, neither copied nor deleted"),
+        ("requests", f"about ${quote.price:.2f} at S3's prices; transfer out of a region costs extra"),
+        ("writers", ", ".join(quote.writers) or "none"),
+    ]
+    for name, number in sorted(counts.items()):
+        rows.append((name, f"{counted(number, 'object')}, {_megabytes(sizes[name])}"))
+    if tally is not None:
+        rows.append(("took", f"{tally.seconds:.1f} s, {_megabytes(tally.rate)} a second"))
+    context.output.table(("what", "value"), rows, document)

@@ -1,0 +1,148 @@
+"""A store that follows its objects when they move (0108). Readers and commands open every store as one.
+
+A read that misses an object looks for a move, and reads at the target once all objects have arrived there. A listing, a
+signed URL and a write miss nothing by themselves, so they look first, at most every `LOOK_S` seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, cast
+
+from ..runtime.clock import Clock
+from ..state.errors import AccessDenied, ObjectNotFound, Unavailable
+from ..state.offsets import ByteRange
+from ..storage.object_store import MIB, ObjectStore
+from .move import ARRIVED, MOVED, Move, read_move
+
+LOOK_S = 5.0
+_READS = ("get", "get_range", "head", "drop_cached")
+_WRITES = ("put_if_absent", "put_stream", "replace_if_same", "delete", "delete_many")
+_LOOKS = ("list", "signed_url", "unfinished_uploads", "abort_upload")
+OpenTarget = Callable[[Move], ObjectStore]
+
+
+class FollowedStore:
+    """Forwards every call by name to the store that has the objects. Thread-safe.
+
+    ``open_target`` opens the target of a move. It raises InvalidRequest if the settings do not say how.
+    """
+
+    def __init__(self, store: ObjectStore, open_target: OpenTarget, clock: Clock) -> None:
+        self._store, self._open_target, self._clock = store, open_target, clock
+        self._opened = [store]
+        self._targets: dict[Move, ObjectStore] = {}
+        self._looked_s = float("-inf")
+        self._is_moving = self._stays = False
+        self._looking = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "read_into" and hasattr(self._opened[0], name):
+            return self._read_into
+        attribute = getattr(self._store, name)
+        if name in _READS:
+            return partial(self._read, name)
+        if name in _WRITES or name in _LOOKS:
+            return partial(self._fresh, name)
+        return attribute
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        store, position = self._store, range.start
+        try:
+            for piece in store.stream_range(key, range, piece_bytes):
+                position += len(piece)
+                yield piece
+        except ObjectNotFound:
+            if not self._moved_from(store):
+                raise
+            yield from self.stream_range(key, ByteRange(position, range.stop), piece_bytes)
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+    @property
+    def here(self) -> ObjectStore:
+        """The store that has the objects now, which follows no move."""
+        return self._store
+
+    def look(self) -> bool:
+        """Look for a move now, and follow it if all objects have arrived. Return whether this store changed."""
+        with self._looking:
+            before = self._store
+            while not self._stays and (target := self._arrived()) is not None:
+                self._store = target
+            self._looked_s = self._clock.monotonic()
+            return self._store is not before
+
+    def stay(self, *, here: bool = False) -> None:
+        """Follow a move now, and none later: a process that changes the bucket starts again after a move.
+
+        ``here``: do not follow one now, either.
+        """
+        if self._stays:
+            return
+        self._stays = here
+        try:
+            self.look()
+        finally:
+            self._stays = True
+
+    def has_moved(self) -> bool:
+        """Return whether all objects have moved from here, for a process whose store stays."""
+        with self._looking:
+            return self._arrived() is not None
+
+    def _arrived(self) -> ObjectStore | None:
+        try:
+            move = read_move(self._store, MOVED)
+        except AccessDenied:  # credentials that read segments only: their owner names the new store
+            move = None
+        self._is_moving = move is not None
+        if move is None:
+            return None
+        if move not in self._targets:
+            self._targets[move] = self._open_target(move)
+            self._opened.append(self._targets[move])
+        target = self._targets[move]
+        return target if read_move(target, ARRIVED) == move else None
+
+    def _moved_from(self, store: ObjectStore) -> bool:
+        return self._store is not store or self.look()
+
+    def _read(self, name: str, key: str, *arguments: Any, **named: Any) -> Any:
+        store = self._store
+        try:
+            return getattr(store, name)(key, *arguments, **named)
+        except ObjectNotFound:
+            if not self._moved_from(store):
+                raise
+        return self._read(name, key, *arguments, **named)
+
+    def _read_into(self, key: str, start: int, target: memoryview) -> int:
+        """Do the same as the folder that was opened first (`NearStore`), also after its objects moved to a cloud."""
+        store = self._store
+        try:
+            if hasattr(store, "read_into"):
+                return int(store.read_into(key, start, target))
+            data = store.get_range(key, ByteRange(start, start + len(target)))
+        except ObjectNotFound:
+            if not self._moved_from(store):
+                raise
+            return self._read_into(key, start, target)
+        target[: len(data)] = data
+        return len(data)
+
+    def _fresh(self, name: str, *arguments: Any, **named: Any) -> Any:
+        if not self._stays and self._clock.monotonic() - self._looked_s >= LOOK_S:
+            self.look()
+        if self._is_moving and not self._stays and name in _WRITES:
+            raise Unavailable("the objects move to another store: try again when they have", store=self.description)
+        return getattr(self._store, name)(*arguments, **named)
+
+
+def following(store: ObjectStore, open_target: OpenTarget, clock: Clock) -> ObjectStore:
+    """Return a store with the same promises that follows its objects."""
+    return cast(ObjectStore, FollowedStore(store, open_target, clock))

@@ -1,0 +1,385 @@
+"""`tierstate migrate`: an agent writes and a reader reads at every step, and the process dies at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import cast
+
+import pytest
+
+from tests.twins.counting_ids import CountingIds
+from tests.twins.manual_clock import ManualClock
+from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.app.operating.migration import Cleanup, Migration, cancel, extent_of, standing_move, wait_for_writers
+from tierstate.follower.followed_store import FollowedStore
+from tierstate.follower.heartbeat import Claimant, sign
+from tierstate.follower.movable_claim import MovableClaim
+from tierstate.follower.move import ARRIVED, BEGUN, MOVED, Move, read_move
+from tierstate.follower.object_names import LOCK, MOVE, ROOT
+from tierstate.follower.prefix_claim import PrefixClaim
+from tierstate.rules.prefix import SILENT_PERIODS
+from tierstate.runtime.operation import run
+from tierstate.state.errors import CorruptData, InvalidRequest, ObjectNotFound, StorageUnavailable, Unavailable
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.mirror import Done, Mirror, Step
+from tierstate.storage.object_store import Data, ObjectStore
+from tierstate.storage.wrapped_stores import claimed
+
+PERIOD = 20.0
+
+
+class NamedStore(MemoryStore):
+    """A store in memory with a URL of its own."""
+
+    def __init__(self, url: str, clock: ManualClock, faults: Callable[[str, str, int], None]) -> None:
+        super().__init__(clock, faults)
+        self.url = url
+
+    @property
+    def description(self) -> str:
+        return self.url
+
+    def objects(self) -> dict[str, bytes]:
+        keys = [each.key for each in self.list()]
+        return {key: self.get(key) for key in keys if key != LOCK and not key.startswith(MOVE)}
+
+
+@dataclass
+class World:
+    """Two stores, an agent with its claim, a reader that was opened before the move, and the segments of the facts."""
+
+    faults: Callable[[str, str, int], None] = lambda operation, key, writes: None
+    clock: ManualClock = field(default_factory=ManualClock)
+    live: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.quiet_faults = True
+        self.numbers, self.processes = count(), count(1)
+        self.topic = MemoryTierTopic(1, clock=self.clock)
+        self.source, self.target = (NamedStore(url, self.clock, self._fault) for url in ("s3://old", "s3://new"))
+        self.source.put_if_absent(f"{ROOT}AAAAAAAAAAAAAAAAAAAAAg/0/checkpoint/{7:020d}", b"checkpoint")
+        self.source.put_if_absent("of somebody else", b"1")
+        self.reader = self.followed()
+        self.restart()
+        for _ in range(3):
+            self.act()
+        self.quiet_faults = False
+
+    def _fault(self, operation: str, key: str, writes: int) -> None:
+        if not self.quiet_faults:
+            self.faults(operation, key, writes)
+
+    def followed(self) -> FollowedStore:
+        return FollowedStore(self.source, lambda move: self.target, self.clock)
+
+    def restart(self) -> None:
+        """Start an agent's process, as `open_agent` does."""
+        self.place = self.followed()
+        self.place.stay()
+        store = cast(ObjectStore, self.place)
+        who = Claimant("cluster", 1, "host1", "host1:/data", PERIOD, 0.0)
+        self.claim = MovableClaim(self.topic, store, who, self.clock, CountingIds(next(self.processes)))
+        self.store = claimed(store, self.claim.require, ROOT)
+        self.claim.beat()
+
+    def act(self) -> None:
+        """Let the agent send a heartbeat, copy a segment and delete the oldest one, as far as its claim allows."""
+        was, self.quiet_faults = self.quiet_faults, True
+        self.claim.beat()
+        if self.claim.move is not None and self.place.has_moved():
+            self.claim.leave()
+            self.restart()
+        key, content = f"t/{next(self.numbers):020d}-S.log", b"%d" % next(self.numbers)
+        try:
+            self.store.put_if_absent(key, content)
+            self.claim.require(harms=False)
+            self.live[key] = content  # copy-finished
+            if len(self.live) > 3:
+                oldest = min(self.live)
+                self.claim.require(harms=True)
+                del self.live[oldest]  # delete-started
+                self.store.delete(oldest)
+        except Unavailable:
+            pass
+        self.quiet_faults = was
+
+    def reads(self) -> None:
+        """Read every live segment with a reader from before the move, and one that has just begun."""
+        was, self.quiet_faults = self.quiet_faults, True
+        for reader in (self.reader, self.followed()):
+            for key, content in self.live.items():
+                assert reader.get(key) == content
+        self.quiet_faults = was
+
+    def lives(self) -> None:
+        self.act()
+        self.reads()
+
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.lives()
+
+    def migrate(self, stop_at: int = -1) -> int:
+        """Run `migrate`, dead before step ``stop_at``. Return the number of its steps."""
+        move = standing_move(self.source, self.target, self.new_move)
+        clock = cast(ManualClock, WaitingClock(self))
+        quiet = lambda: wait_for_writers(self.source, "cluster", PERIOD, clock, lambda names: None)  # noqa: E731
+        operation = Migration(self.source, self.target, lambda: None, quiet).steps(move)
+        number = 0
+        for number, _ in enumerate(operation):
+            if number == stop_at:
+                operation.close()
+                return number
+            self.lives()
+        return number + 1
+
+    def new_move(self) -> Move:
+        record = sign(self.topic, "A" * 22)
+        return Move(
+            "A" * 22,
+            "s3://old",
+            "s3://new",
+            "",
+            "",
+            self.topic.topic_id,
+            record.position,
+            record.sha256,
+            "",
+            self.clock.now_ms(),
+        )
+
+    def has_arrived(self) -> None:
+        """Check that the agent goes on at the target, and that both sides had the same objects when it did."""
+        assert read_move(self.target, ARRIVED) is not None
+        for _ in range(3):
+            self.wait(PERIOD)
+        newest = max(self.live)
+        assert self.target.get(newest) == self.live[newest]
+        with pytest.raises(ObjectNotFound):
+            self.source.get(newest)
+        assert self.live.keys() <= self.target.objects().keys()
+        assert {key for key in self.target.objects() if key.startswith("t/")} == self.live.keys()
+
+    def finish(self) -> None:
+        cleanup = Cleanup(self.source, self.target, list(self.live_bases), lambda: None)
+        for _ in cleanup.steps():
+            self.lives()
+
+    @property
+    def live_bases(self) -> Iterator[str]:
+        return (key.removesuffix(".log") for key in self.live)
+
+
+@dataclass
+class FailsAt:
+    """A fault at one write of either store."""
+
+    number: int
+    writes: int = -1
+
+    def __call__(self, operation: str, key: str, _: int) -> None:
+        self.writes += operation in ("put", "complete", "delete")
+        if operation in ("put", "complete", "delete") and self.writes == self.number:
+            raise StorageUnavailable("it fails")
+
+
+@dataclass
+class WaitingClock:
+    world: World
+
+    def monotonic(self) -> float:
+        return self.world.clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.world.wait(seconds)
+
+
+def test_all_objects_move_while_an_agent_writes_and_readers_read() -> None:
+    world = World()
+    assert world.migrate() > 8
+    world.has_arrived()
+    assert world.source.get("of somebody else") == b"1"
+    assert "of somebody else" not in world.target.objects()
+    assert world.migrate() == 1, "a move that has arrived is not begun again"
+
+
+def test_a_migrate_that_dies_before_any_step_goes_on_when_it_is_run_again() -> None:
+    steps = World().migrate()
+    for stop_at in range(steps):
+        world = World()
+        world.migrate(stop_at)
+        world.wait(PERIOD)
+        world.migrate()
+        world.has_arrived()
+
+
+def test_a_store_that_fails_at_any_write_loses_nothing() -> None:
+    for failing in count():
+        world = World(FailsAt(failing))
+        try:
+            world.migrate()
+        except StorageUnavailable:
+            world.lives()
+            world.migrate()
+        else:
+            world.has_arrived()
+            break
+        world.has_arrived()
+    assert failing > 10
+
+
+def test_until_the_move_arrives_it_can_be_cancelled_at_any_step_and_made_again() -> None:
+    steps = World().migrate()
+    for stop_at in range(2, steps - 1):
+        world = World()
+        world.migrate(stop_at)
+        run(cancel(world.source, world.target))
+        for _ in range(3):
+            world.wait(PERIOD)
+        assert world.source.get(max(world.live)) == world.live[max(world.live)], "the agent goes on at the source"
+        world.migrate()
+        world.has_arrived()
+    with pytest.raises(InvalidRequest, match="have arrived"):
+        run(cancel(world.source, world.target))
+
+
+def test_old_copies_are_deleted_after_each_was_compared_and_readers_still_follow() -> None:
+    world = World()
+    with pytest.raises(InvalidRequest, match="not arrived"):
+        world.finish()
+    world.migrate()
+    world.has_arrived()
+    world.finish()
+    assert world.source.objects() == {"of somebody else": b"1"}
+    assert read_move(world.source, MOVED) is not None
+    assert read_move(world.source, BEGUN) is None
+    world.reads()
+
+
+def test_an_old_copy_is_kept_if_the_new_one_differs_and_copied_if_it_is_missing() -> None:
+    world = World()
+    world.migrate()
+    key = min(world.live)
+    content = world.live.pop(key)
+    world.target.delete(key)
+    world.live[key] = content
+    cleanup = Cleanup(world.source, world.target, list(world.live_bases), lambda: None)
+    list(cleanup.steps())
+    assert world.target.get(key) == content
+
+    world = World()
+    world.migrate()
+    key = min(world.live)
+    world.target.delete(key)
+    world.target.put_if_absent(key, b"0")
+    with pytest.raises(CorruptData, match="differ"):
+        list(Cleanup(world.source, world.target, list(world.live_bases), lambda: None).steps())
+    assert world.source.get(key) == world.live[key]
+
+
+def test_a_copy_that_arrives_damaged_does_not_count() -> None:
+    world = World()
+
+    class Lying(NamedStore):
+        def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = 0) -> int:
+            return super().put_stream(key, [b"?", *pieces])
+
+    world.target = Lying("s3://new", world.clock, lambda *_: None)
+    with pytest.raises(CorruptData, match="other bytes than its source"):
+        world.migrate()
+    assert world.target.objects() == {}
+    world.wait(PERIOD)
+    assert world.claim.proof.copy is None
+
+
+def test_a_process_that_was_paused_during_the_move_makes_no_segment_readable() -> None:
+    world = World()
+    paused, place = world.claim, world.store
+    place.put_if_absent("t/paused.log", b"1")
+    world.clock.advance(4 * PERIOD)  # the process sleeps before its last check, and its proof ends
+    with pytest.raises(Unavailable):
+        paused.require(harms=False)
+
+
+def test_no_agent_begins_at_a_target_to_which_objects_still_move() -> None:
+    world = World()
+    world.migrate(6)
+    early = MovableClaim(
+        world.topic, world.target, Claimant("cluster", 2, "h", "h:/", PERIOD, 0.0), world.clock, CountingIds(99)
+    )
+    early.beat()
+    assert early.proof.copy is not None
+    world.migrate()
+    early.beat()
+    world.wait(PERIOD)
+    early.beat()
+    assert early.proof.copy is None
+
+
+def test_a_move_is_refused_to_a_store_in_use_and_a_second_one_elsewhere() -> None:
+    world = World()
+    world.target.put_if_absent("t/other.log", b"1")
+    with pytest.raises(InvalidRequest, match="name an empty prefix"):
+        world.migrate()
+    world = World()
+    world.migrate(4)
+    other = NamedStore("s3://third", world.clock, lambda *_: None)
+    with pytest.raises(InvalidRequest, match="another move"):
+        standing_move(world.source, other, world.new_move)
+
+
+def test_a_copy_of_the_cluster_does_not_follow_a_move_of_production() -> None:
+    world = World()
+    clone = world.topic.copied()
+    world.migrate(6)
+    claim = MovableClaim(
+        clone, world.source, Claimant("cluster", 2, "h", "h:/", PERIOD, 0.0), world.clock, CountingIds(99)
+    )
+    world.migrate()
+    claim.beat()
+    assert "another cluster moves" in str(claim.contested)
+
+
+def test_a_mirror_copies_deletes_and_compares_by_merged_listings() -> None:
+    clock = ManualClock()
+    source, target = (NamedStore(url, clock, lambda *_: None) for url in ("s3://a", "s3://b"))
+    for key in ("a", "c", "empty", "r"):
+        source.put_if_absent(key, b"" if key == "empty" else key.encode())
+    target.put_if_absent("b", b"b")
+    target.put_if_absent("r", b"R")
+    steps = list(Mirror(source, target, lambda key: True).steps(clock.now_ms()))
+    expected = {"a": Done.STREAMED, "b": Done.DELETED, "c": Done.STREAMED, "empty": Done.STREAMED, "r": Done.STREAMED}
+    assert {step.key: step.done for step in steps} == expected
+    assert source.objects() == target.objects()
+    again = list(Mirror(source, target, lambda key: True).steps(clock.now_ms()))
+    assert {step.done for step in again} == {Done.PROVEN}
+    clock.advance(1)
+    assert list(Mirror(source, target, lambda key: True).steps(clock.now_ms())) == []
+    assert extent_of(source).foreign == 4
+    assert isinstance(steps[0], Step)
+
+
+def test_an_agent_of_an_earlier_release_is_waited_for_until_it_has_ended() -> None:
+    world = World()
+    world.claim.leave()
+    older = PrefixClaim(
+        world.topic, world.source, Claimant("cluster", 2, "host2", "h:/", PERIOD, 0.0), world.clock, CountingIds(98)
+    )
+    told = list[str]()
+
+    class Clock(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            world.clock.advance(seconds)
+            self.advance(seconds)
+            if self.monotonic() - began < 10 * PERIOD:
+                older.beat()
+
+    clock = Clock()
+    began = clock.monotonic()
+    older.beat()
+    wait_for_writers(world.source, "cluster", PERIOD, clock, told.append)
+    assert told[0] == "broker 2 at host2"
+    waited = clock.monotonic() - began
+    assert (10 + SILENT_PERIODS - 1) * PERIOD < waited < (10 + SILENT_PERIODS + 1) * PERIOD
