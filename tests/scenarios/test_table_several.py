@@ -81,3 +81,27 @@ def test_several_topics_have_no_newest_record_of_a_key(tables: Tables) -> None:
     first, other = tables.house.create("a"), tables.house.create("b")
     refused = tables.house.run("table", "create", first, "--also", other, "--upsert", "key", code=2)
     assert "a table of several topics has a row for each record" in refused.stderr
+
+
+def test_a_table_shows_its_shape_its_keys_and_the_pace(tables: Tables) -> None:
+    topic = tables.house.create("shown")
+    typed = ("--value-format", "json", "--value-schema", "a int", "--flatten", "--sort-by", "a")
+    divided = ("--partition-by", "bucket(4, a)", "--partition-by", "day(timestamp)", "--dead-letter", "kafka.dead")
+    name = "kafka.shown"
+    tables.house.run("table", "create", topic, *typed, *divided, "--upsert", "a", "--name", name)
+    [shown] = tables.house.json("table", "show", name)
+    assert shown["partition_by"] == "bucket(4, a), day(kafka_timestamp)"
+    assert {each: shown[each] for each in ("sort_by", "upsert", "dead_letter", "metadata_prefix", "branch")} == {
+        "sort_by": "a",
+        "upsert": "a",
+        "dead_letter": "kafka.dead",
+        "metadata_prefix": "kafka_",
+        "branch": "main",
+    }
+    assert (shown["commit_every"], shown["file_bytes"]) == (0.0, 65_536)
+    assert "dead_letter" in tables.house.run("table", "show", name).stdout
+    [dead, listed] = [each for each in tables.house.json("table", "list") if each["topic"] == topic]
+    assert dead["table"] == "kafka.dead"
+    assert {each: listed[each] for each in ("partition_by", "upsert", "dead_letter")} == {
+        each: shown[each] for each in ("partition_by", "upsert", "dead_letter")
+    }
