@@ -25,8 +25,8 @@ async def list_tables(request: Request, service: Asked) -> Response:
             tables=[
                 row
                 for row in rows
-                # a table that cannot be loaded has no topic; a topic may have been deleted
-                if row.topic in names or (sees_all and service.serves(row.topic or ""))
+                # a table that cannot be loaded has no topic; a topic may have been deleted; a table may have several
+                if all(each in names or (sees_all and service.serves(each)) for each in (row.topic or "").split(", "))
             ]
         )
 

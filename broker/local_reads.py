@@ -6,17 +6,18 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from ..runtime.clock import Clock
-from ..state.epochs import LeaderEpoch
+from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import BrokerUnavailable, Fenced, OffsetOutOfRange, TimedOut, UnknownTopic
-from ..state.ids import BrokerId
+from ..state.ids import BrokerId, TopicIdPartition
 from ..state.lineage import EpochEnd, epoch_end
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
 from .answers import FetchSpec, RawOffset
-from .bounds import read_bounds
+from .bounds import read_bounds, walk_epochs
 from .error_codes import OFFSET_OUT_OF_RANGE, LeaderMoved, check
 from .raw import EARLIEST, RawClient
 
@@ -91,6 +92,7 @@ class LocalReader:
     def __init__(self, raw: RawClient, clock: Clock, timeout_s: float = TIMEOUT_S) -> None:
         """``timeout_s``: seconds for which a call follows a moving leader."""
         self._raw, self._leadership, self._timeout_s = raw, Leadership(raw, clock), timeout_s
+        self._lineages: dict[tuple[TopicIdPartition, LeaderEpoch], Lineage] = {}
 
     def on_leader(self, topic: str, partition: int, call: Callable[[BrokerId], R]) -> R:
         """Return ``call(leader)`` as `Leadership.on_leader` does."""
@@ -172,6 +174,17 @@ class LocalReader:
             return epoch_end(epoch, end.leader_epoch, end.offset, first.leader_epoch)
 
         return self.on_leader(topic, partition, ask)
+
+    def lineage(self, topic: str, partition: TopicIdPartition, leader_epoch: LeaderEpoch) -> Lineage:
+        """Return the lineage of the leader's log. It is walked once in each leader epoch (`walk_epochs`).
+
+        Raises Fenced if a newer leader epoch exists; else as `bounds`.
+        """
+        if (lineage := self._lineages.get((partition, leader_epoch))) is None:
+            walk = partial(walk_epochs, self._raw, topic=topic, partition=partition.partition, epoch=leader_epoch)
+            lineage = self.on_leader(topic, partition.partition, walk).lineage
+            self._lineages[partition, leader_epoch] = lineage
+        return lineage
 
     def _fetch(self, broker: BrokerId, spec: FetchSpec) -> LocalFetch:
         answer = self._raw.fetch(broker, spec)

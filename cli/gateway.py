@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,9 +98,8 @@ def tables_of(settings: Settings, parts: ServingParts) -> Tables:
         except (MissingExtra, InvalidRequest):
             return []
         with open_catalog(settings, new=False) as catalog:
-            rows = statuses(
-                catalog, lambda facts: log_of(settings, parts.reader, facts, local=False), parts.clock.now_ms
-            )
+            log = partial(log_of, settings, parts.reader, parts.broker, local=False)
+            rows = statuses(catalog, log, parts.clock.now_ms)
             return [asdict(each) for each in rows]
 
     return tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +19,7 @@ from .flags import declare, view_source
 from .lake import NEEDED, by_spark, catalog_of
 from .parameter_types import DURATION, TopicArgument
 from .reading import isolation_option, note_skipped
-from .table_flags import choice_options, pace_options, shape_options, upsert_options
+from .table_flags import choice_options, chosen, note_bytes, pace_options, shape_options, upsert_options
 from .table_look import show, show_made, show_one
 from .table_repair import repair
 from .typed_flags import TypedFlags, enveloped, latest_schema, schema_text, typed_options
@@ -57,6 +58,7 @@ command.add_command(show_one)
 @shape_options()
 @upsert_options()
 @choice_options()
+@click.option("--also", multiple=True, metavar="TOPIC", help="Its records are rows, too; more than once.")
 def create(
     context: Context,
     topic: TopicArgument,
@@ -73,6 +75,8 @@ def create(
     envelope: str | None,
     dead_letter: str | None,
     route: tuple[str | None, str | None],
+    subject: str | None,
+    also: tuple[str, ...],
     execute: bool,
 ) -> None:
     """Create an empty table that follows a topic. Rows come by `tierstate table follow`.
@@ -82,7 +86,7 @@ def create(
     keeps rows whose records the log deletes.
     """
     with catalog_of(context, new=True) as catalog, context.connected(only_kafka=True) as connection:
-        from ..lake.columns import Only
+        from ..lake.compacted import require_foldable
         from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts, iceberg_schema
         from ..lake.table_shape import TableShape, key_columns, shape_text
@@ -92,23 +96,39 @@ def create(
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
         prefix = metadata_prefix if flatten else None
         latest = latest_schema(context.settings)
-        if upsert and route[0]:
+        if upsert and (route[0] or subject):
             raise InvalidRequest("--upsert or --route-by, not both: a record that deletes has no field")
-        only = Only(False if dead_letter else None, *route) if dead_letter or route[0] else None
-        made = typed.columns(names, described.name, latest, prefix=prefix, envelope=envelope, only=only)
+        made = typed.of_subject(subject).columns(names, described.name, latest, prefix=prefix, envelope=envelope)
+        others = [connection.control.topic(each) for each in also]
+        made = replace(made, topics=(described.name, *also) if also else ())
+        made, corrupt = chosen(made, dead_letter, route, subject)
         schema = iceberg_schema(made.schema())
         keys = key_columns(schema, made, upsert)
         grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
         facts = TableFacts(
-            described.name, described.topic_id, Isolation(isolation), (made,), keep or bool(keys), grows, branch, keys
+            described.name,
+            described.topic_id,
+            Isolation(isolation),
+            (made,),
+            keep or bool(keys),
+            grows,
+            branch,
+            keys,
+            tuple(each.topic_id for each in others),
+            dead_letter or "",
         )
         full_name = name or default_name(described.name)
         tables = [(full_name, facts, shape)]
         if dead_letter:
-            corrupt = replace(made, prefix=None, only=Only(corrupt=True))
-            tables.insert(0, (dead_letter, replace(facts, versions=(corrupt,), upsert=()), TableShape()))
+            tables.insert(
+                0, (dead_letter, replace(facts, versions=(corrupt,), upsert=(), dead_letter=""), TableShape())
+            )
+        configs = [connection.control.config(each) for each in facts.topics]
+        note_bytes(context, made)
         for new_table in tables:
             require_new(catalog, *new_table)
+            for config in configs:
+                require_foldable(new_table[1], config)
         if execute:
             show_made(context, [catalog.create(*new_table) for new_table in tables])
             return
@@ -143,12 +163,15 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
         with open_log(connection, target.facts, context.output.note, local=local) as (log, keep):
             done = check_table(target, log, keep=keep)
     columns = ("partition", "start", "end", "behind", "rows", "corrupt_records", "older_rows", "digest")
+    label = partial(_label, target)
     rows = [
-        (each.partition, each.start, each.end, each.behind, each.rows, each.corrupt, each.older, each.digest)
+        (label(each.partition), each.start, each.end, each.behind, each.rows, each.corrupt, each.older, each.digest)
         for each in done.partitions
     ]
     skipped = [gap for each in done.partitions for gap in each.skipped]
-    findings = [{"partition": each.partition, "problem": each.problem, "offset": each.offset} for each in done.findings]
+    findings = [
+        {"partition": label(each.partition), "problem": each.problem, "offset": each.offset} for each in done.findings
+    ]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     document = {"table": target.name, "behind": done.behind, "partitions": named, "findings": findings}
     document["skipped"] = [gap._asdict() for gap in skipped]
@@ -156,7 +179,7 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
     context.output.table(columns, rows, document)
     note_skipped(context, skipped)
     for each in done.findings:
-        where = "" if each.partition is None else f"partition {each.partition}: "
+        where = "" if each.partition is None else f"partition {label(each.partition)}: "
         at = "" if each.offset is None else f", from offset {each.offset} on"
         context.output.note(f"{where}{each.problem}{at}")
     for commit in done.foreign:
@@ -171,6 +194,10 @@ def check(context: Context, table: str, local: bool, max_behind: int) -> None:
         raise Difference("a table is not its log", table=target.name, findings=len(done.findings))
     if done.behind > max_behind:
         raise Difference("a table is behind its topic", table=target.name, behind=done.behind, max_behind=max_behind)
+
+
+def _label(table: LakeTable, number: int | None) -> object:
+    return None if number is None else table.facts.columns.label(number)
 
 
 @declare("table evolve kafka.orders --value-schema orders.ddl --execute", execute=False, group=command)
@@ -223,7 +250,9 @@ def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None
         return forms
     if not table.facts.grows:
         raise InvalidRequest("nothing says what is wanted: --value-schema or --key-schema", table=table.name)
-    return {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}
+    only = table.facts.columns.only
+    subjects = {"value": only.subject} if only is not None and only.subject else {}
+    return {name: latest(subjects.get(name, f"{table.facts.topic}-{name}")) for name in table.facts.grows}
 
 
 @declare("table drop kafka.orders --execute", execute=False, group=command)
@@ -320,7 +349,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
             keeper = Keeper(
                 catalog,
                 tables,
-                lambda facts: log_of(settings, parts.reader, facts, local=local),
+                partial(log_of, settings, parts.reader, parts.broker, local=local),
                 limits_of(settings),
                 pace_of(settings, parts.clock),
                 logger,

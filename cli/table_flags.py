@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,9 @@ from ..state.errors import InvalidRequest
 from .context import Context
 from .flags import Decorator
 from .lake import imported_lake
+
+if TYPE_CHECKING:
+    from ..lake.columns import Columns
 
 
 def shape_options() -> Decorator:
@@ -61,17 +65,19 @@ def upsert_options() -> Decorator:
 
 
 def choice_options() -> Decorator:
-    """Add ``--dead-letter`` and ``--route-by``, and pass them to the command function; the second as ``route``, a field
-    and a value, or two times None.
+    """Add ``--dead-letter``, ``--subject`` and ``--route-by``, and pass them to the command function; the last one as
+    ``route``, a field and a value, or two times None.
     """
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        def called(*args: Any, route_by: str | None, **kwargs: Any) -> Any:
+        def called(*args: Any, route_by: str | None, subject: str | None, **kwargs: Any) -> Any:
             field, equals, value = (route_by or "").partition("=")
             if route_by and not (field and equals):
                 raise InvalidRequest("--route-by has a field and its value: type=order", got=route_by)
-            return function(*args, route=(field, value) if route_by else (None, None), **kwargs)
+            if route_by and subject:
+                raise InvalidRequest("--route-by or --subject, not both")
+            return function(*args, route=(field, value) if route_by else (None, None), subject=subject, **kwargs)
 
         route = click.option(
             "--route-by", metavar="FIELD=VALUE", help="Only records whose field has this value are rows."
@@ -79,9 +85,32 @@ def choice_options() -> Decorator:
         dead = click.option(
             "--dead-letter", metavar="TABLE", help="What does not parse is a row of this table instead; it is made too."
         )
-        return route(dead(called))
+        of = click.option(
+            "--subject", metavar="SUBJECT", help="Of the registry: only values of its record are rows, with its schema."
+        )
+        return route(of(dead(called)))
 
     return decorated
+
+
+def chosen(
+    columns: Columns, dead_letter: str | None, route: tuple[str | None, str | None], subject: str | None
+) -> tuple[Columns, Columns]:
+    """Return the columns with the choice of the flags, and those of the dead letters."""
+    from ..lake.columns import Only
+
+    record = (columns.value.record_name() if subject and columns.value else None, subject)
+    dead = replace(columns, prefix=None, only=Only(True, None, None, *record))
+    if not (dead_letter or route[0] or subject):
+        return columns, dead
+    return replace(columns, only=Only(False if dead_letter else None, *route, *record)), dead
+
+
+def note_bytes(context: Context, columns: Columns) -> None:
+    """Report the fields of typed columns that are bytes because no column has their type."""
+    for part, form in columns.forms.items():
+        for field, reason in form.opaque().items():
+            context.output.note(f"{part}.{field} is the bytes of the field: {reason}")
 
 
 def pace_options() -> Decorator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 LISTED = "table topic rows files lag lag_seconds state last_commit skipped reason".split()
 """Columns for people. JSON has all fields of `TableStatus`."""
-OF_TABLE = "table topic topic_id isolation keep keys values version ends rows files last_commit".split()
+OF_TABLE = (
+    "table topic topic_id isolation keep keys values version partition_by sort_by upsert envelope route_by subject "
+    "dead_letter metadata_prefix branch ends rows files last_commit"
+).split()
 """Fields that need no log."""
 
 
@@ -41,11 +45,19 @@ def show(context: Context) -> None:
 
 
 def show_made(context: Context, tables: Sequence[LakeTable]) -> None:
-    """Show tables that were just created, without a comparison with their log."""
+    """Show tables without a comparison with their log, and the pace of a follower with these settings."""
     from ..lake.table_status import TableStatus
 
+    settings = context.settings.table
+    pace = {
+        "commit_every": settings.commit_interval,
+        "commit_bytes": settings.commit_bytes,
+        "file_bytes": settings.file_bytes,
+    }
     rows = [asdict(TableStatus.of_table(table)) for table in tables]
-    _show(context, OF_TABLE, [{name: row[name] for name in OF_TABLE} for row in rows])
+    documents = [{name: row[name] for name in OF_TABLE} | pace for row in rows]
+    lines = [(name, cell(value)) for row in documents for name, value in row.items()]
+    context.output.table(("what", "value"), lines, documents)
 
 
 def _show(context: Context, columns: list[str], rows: list[dict[str, Any]]) -> None:
@@ -59,7 +71,8 @@ def cell(value: Any) -> object:
     if not isinstance(value, list):
         return value
     ranges = (f"{each['start']}..{each['end'] - 1}" if "start" in each else each["end_offset"] for each in value)
-    return " ".join(f"{each['partition']}:{range_}" for each, range_ in zip(value, ranges, strict=True)) or None
+    places = ("-".join(str(each[name]) for name in ("topic", "partition") if name in each) for each in value)
+    return " ".join(f"{place}:{range_}" for place, range_ in zip(places, ranges, strict=True)) or None
 
 
 def _logs(context: Context, opened: ExitStack) -> Callable[[TableFacts], TopicLog]:
@@ -67,7 +80,7 @@ def _logs(context: Context, opened: ExitStack) -> Callable[[TableFacts], TopicLo
 
     If there is no connection (brokers, store or settings fail), the function raises Unavailable for every table.
     """
-    from ..lake.table_open import log_of
+    from ..lake.table_open import broker_of, log_of
 
     try:
         connection = opened.enter_context(context.reading(*NEEDED, brokers=True))
@@ -79,7 +92,7 @@ def _logs(context: Context, opened: ExitStack) -> Callable[[TableFacts], TopicLo
             raise failure
 
         return fail
-    return lambda facts: log_of(connection.settings, reader, facts, local=False)
+    return partial(log_of, connection.settings, reader, broker_of(connection), local=False)
 
 
 WHERE = {

@@ -39,7 +39,7 @@ def repair(context: Context, table: str, location: str | None, local: bool, exec
                 catalog.point(table, metadata)
                 target = catalog.table(table)
             done = repair_table(target, log, fresh_attempt, execute=execute, keep=keep)
-    ends = [] if done.place is None else ends_of(done.place)
+    ends = [] if done.place is None else ends_of(done.place, target.facts.columns)
     rows = [
         ("table", target.name),
         ("metadata", metadata or "is the newest"),

@@ -14,7 +14,7 @@ from ..state.errors import InvalidRequest
 from .flags import Decorator
 
 if TYPE_CHECKING:
-    from ..lake.columns import Columns, Headers, Only
+    from ..lake.columns import Columns, Headers
     from ..runtime.settings import Settings
     from ..values.form import Form
 
@@ -32,6 +32,8 @@ class TypedPart:
     format: str | None
     schema: str | None
     registered: bool
+    subject: str | None = None
+    """Of the registry's schema; None is that of the topic."""
 
     @property
     def of_registry(self) -> bool:
@@ -52,7 +54,7 @@ class TypedPart:
         if self.of_registry:
             if old_form is not None and old_form.registered:
                 return old_form
-            return latest(f"{topic}-{self.name}")
+            return latest(self.subject or f"{topic}-{self.name}")
         schema = "" if self.schema is None else schema_text(self.schema)
         return Form(self.format, schema, registered=self.registered and self.format == AVRO)
 
@@ -67,6 +69,12 @@ class TypedFlags:
     def of_registry(self) -> bool:
         return self.key.of_registry or self.value.of_registry
 
+    def of_subject(self, subject: str | None) -> TypedFlags:
+        """Return the flags with this subject for values. Raises InvalidRequest if their schema is of no registry."""
+        if subject and not self.value.of_registry:
+            raise InvalidRequest("--subject needs --value-format avro, without --value-schema", subject=subject)
+        return replace(self, value=replace(self.value, subject=subject))
+
     def columns(
         self,
         names: Sequence[str],
@@ -75,7 +83,6 @@ class TypedFlags:
         old_columns: Columns | None = None,
         prefix: str | None = None,
         envelope: str | None = None,
-        only: Only | None = None,
     ) -> Columns:
         """Return the columns, flat with ``prefix``. Raises InvalidRequest for a bad schema or flag, or as `latest`."""
         from ..lake.columns import Columns
@@ -86,7 +93,7 @@ class TypedFlags:
         value = self.value.form(topic, latest, None if old_columns is None else old_columns.value)
         if envelope and value is not None:
             value = enveloped(value)
-        columns = Columns(tuple(names), key, value, self.headers, prefix, envelope, only)
+        columns = Columns(tuple(names), key, value, self.headers, prefix, envelope)
         columns.schema()
         return columns
 

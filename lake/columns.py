@@ -32,6 +32,9 @@ HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
 AT_ONCE = 16_384
 """The number of values that a reader gets at once. Avro then needs 20 MiB, not 190, and a fifth less time."""
 Headers = Literal["list", "map"]
+SOURCE = "source"
+"""The column that tells partitions apart if there are several topics. See `several`."""
+SPAN = 1 << 20
 FIRST_US = -62_135_596_800_000_000 + 1
 """0001-01-01T00:00:00.000001Z, in microseconds since 1970-01-01."""
 LAST_US = 253_402_300_800_000_000 - 1
@@ -41,12 +44,15 @@ LAST_US = 253_402_300_800_000_000 - 1
 @dataclass(frozen=True, slots=True)
 class Only:
     """Which records are rows. ``corrupt``: whether they do not parse; None means either. ``field``, ``value``: a field
-    of the values, and its value as text.
+    of the values, and its value as text. ``record``: the name of their record in the registry; ``subject``: its
+    subject. Of records that do not parse, those without a readable schema are rows, too.
     """
 
     corrupt: bool | None = None
     field: str | None = None
     value: str | None = None
+    record: str | None = None
+    subject: str | None = None
 
     def of(self, value: pa.Array, corrupt: pa.Array) -> pa.Array:
         """Return whether each record is a row, by its typed value and its `_corrupt`. Raises InvalidRequest if there is
@@ -74,7 +80,7 @@ class Columns:
     """``names``: of `record_columns.record_schema`, in its order. ``key``, ``value``: their forms; None means bytes.
     ``prefix``: of the record's columns if the fields of the value are columns too; None if the value is one column.
     ``envelope``: of the values; None means that a value is the row itself. See `envelope`. ``only``: which records are
-    rows; None means all.
+    rows; None means all. ``topics``: whose records are rows, if they are several.
     """
 
     names: tuple[str, ...]
@@ -84,6 +90,21 @@ class Columns:
     prefix: str | None = None
     envelope: str | None = None
     only: Only | None = None
+    topics: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Return the column whose value is a partition's number in the table's place."""
+        return self.column(SOURCE if self.topics else "partition")
+
+    def place_of(self, number: int) -> dict[str, Any]:
+        """Return the partition with this number in the table's place, and its topic if there are several."""
+        at, partition = divmod(number, SPAN)
+        return {"topic": self.topics[at], "partition": partition} if self.topics else {"partition": number}
+
+    def label(self, number: int) -> object:
+        """Return the partition with this number for people, as ``3`` or ``orders-3``."""
+        return f"{self.topics[number // SPAN]}-{number % SPAN}" if self.topics else number
 
     @property
     def forms(self) -> dict[str, Form]:
@@ -114,11 +135,19 @@ class Columns:
             if "headers" not in kinds:
                 raise InvalidRequest("headers are a map and not among the columns that are written")
             kinds["headers"] = HEADER_MAP
+        if self.topics:
+            if "topic" not in kinds:
+                raise InvalidRequest("rows of several topics need this column", column="topic")
+            if len(set(self.topics)) < len(self.topics):
+                raise InvalidRequest("a topic is named twice", topics=", ".join(self.topics))
+            kinds[SOURCE] = pa.int32()
         if self.forms:
             kinds[CORRUPT] = CORRUPT_TYPE
         if self.only is not None:
             if self.value is None:
                 raise InvalidRequest("only typed values can be chosen by what they are: --value-format")
+            if self.only.record is not None and not self.value.registered:
+                raise InvalidRequest("only values of a registry name their record: --value-format avro")
             self.only.of(pa.array([], kinds["value"]), pa.array([], CORRUPT_TYPE))
         return pa.schema(list(kinds.items()) if self.prefix is None else self._flat(kinds))
 
@@ -166,6 +195,7 @@ class Columns:
         flat: dict[str, Any] = {} if self.prefix is None else {"prefix": self.prefix}
         flat |= {} if self.envelope is None else {"envelope": self.envelope}
         flat |= {} if self.only is None else {"only": asdict(self.only)}
+        flat |= {"topics": self.topics} if self.topics else {}
         return {"names": list(self.names), "headers": self.headers, **forms, **flat}
 
     @classmethod
@@ -174,6 +204,7 @@ class Columns:
         shape: dict[str, Any] = {name: document[name] for name in ("prefix", "envelope") if name in document}
         if "only" in document:
             shape["only"] = Only(**document["only"])
+        shape["topics"] = tuple(document.get("topics", ()))
         return cls(tuple(document["names"]), **forms, headers=document["headers"], **shape)
 
 
@@ -193,7 +224,7 @@ class Rows:
     def __init__(self, columns: Columns, registry: RegistryAccess | None, *, grows: Collection[str] = ()) -> None:
         """``grows``: which of `key` and `value` may get new fields from a writer's schema."""
         self.schema = columns.schema()
-        self.corrupt = 0
+        self.corrupt, self._registry = 0, registry
         self._columns = columns
         self._readers = {name: open_reader(form, registry, grows=name in grows) for name, form in columns.forms.items()}
 
@@ -207,6 +238,8 @@ class Rows:
 
     def changes(self, records: pa.Table) -> tuple[pa.Table, pa.Array]:
         """Return the rows as `of`, and for each whether its record deletes the row of its key."""
+        if (only := self._columns.only) is not None and only.record is not None:
+            records = records.filter(self._of_record(records.column("value").combine_chunks(), only))
         deletes = records.column("value").combine_chunks().is_null()
         raw = {name: records.column(name).combine_chunks() for name in self._readers}
         columns, bad = dict(zip(records.column_names, records.columns, strict=True)), {}
@@ -224,14 +257,26 @@ class Rows:
             times = records.column("timestamp").combine_chunks()
             columns[CORRUPT] = corrupt_column(raw, bad, beyond_years(times))
             self.corrupt += len(records) - columns[CORRUPT].null_count
+        if self._columns.topics:
+            at = pc.index_in(records.column("topic").combine_chunks(), value_set=pa.array(self._columns.topics))
+            source = pc.add(pc.multiply(at, SPAN), records.column("partition").combine_chunks())
+            columns[SOURCE] = source.cast(pa.int32())
         if self._columns.headers == "map":
             columns["headers"] = header_map(records.column("headers").combine_chunks())
-        only = self._columns.only
         chosen = None if only is None else only.of(columns["value"], columns[CORRUPT])
         if self._columns.prefix is not None:
             columns = self._columns.flattened(columns)
         rows = pa.table([columns[name] for name in self.schema.names], schema=self.schema)
         return (rows, deletes) if chosen is None else (rows.filter(chosen), deletes.filter(chosen))
+
+    def _of_record(self, values: pa.Array, only: Only) -> pa.Array:
+        """Return which values are of the record of ``only``, and may be rows."""
+        from ..values.avro_values import record_names
+
+        assert self._registry is not None
+        names = record_names(self._registry, values)
+        chosen = pc.fill_null(pc.equal(names, only.record), False)
+        return pc.or_(chosen, pc.and_(names.is_null(), values.is_valid())) if only.corrupt else chosen
 
 
 def _read(reader: Reader, values: pa.Array) -> TypedColumn:

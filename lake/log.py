@@ -34,6 +34,8 @@ from .jobs import records_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .compacted import Tombstones
+
 
 LEASE_S = 600.0
 """The longest duration of a lease in seconds; it is renewed after a third. A killed job's lease remains so long."""
@@ -218,7 +220,12 @@ ExportedLog: TypeAlias = OwnLog | GatewayLog
 
 
 class TopicLog:
-    """The log of the topic that has this name now. Raises UnknownTopic, LineageUnconfirmed and errors of reading."""
+    """The log of the topic that has this name now. Raises UnknownTopic, LineageUnconfirmed and errors of reading.
+
+    ``tombstones``: how long Kafka's cleaner keeps those of a compacted topic; None for any other topic.
+    """
+
+    tombstones: Tombstones | None = None
 
     def __init__(self, reader: LogReader, topic: str, isolation: Isolation, access: LogAccess, *, local: bool) -> None:
         """``local``: up to the last stable offset. Otherwise only finished segments of the remote tier."""
@@ -230,6 +237,18 @@ class TopicLog:
 
     def partitions(self) -> int:
         return self._reader.topic(self.topic).partitions
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the numbers by which the other methods and the table's place name partitions."""
+        yield from range(self.partitions())
+
+    def number_of(self, topic: object, partition: int) -> int | None:
+        """Return the number of a partition that an error names."""
+        return partition
+
+    def is_tiered(self) -> bool:
+        """Return whether the tier-state topic ever had a fact of the topic."""
+        return any(self.lineage(number).last_epoch is not None for number in self.numbers())
 
     def extent(self, partition: int) -> Extent:
         """Return the log start offset, and the end (exclusive) of the part to follow."""

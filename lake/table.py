@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan, Table, Transaction
 
 RETRIES = "commit.retry.num-retries"
+WRITABLE_FORMAT = 2
+"""Iceberg's newest format version that pyiceberg writes: its `TableMetadataV3` raises NotImplementedError."""
 FIRST_SEQUENCE_NUMBER = 1
 """The sequence number of a table's first snapshot."""
 for _frozen in (Snapshot, SnapshotLogEntry):
@@ -157,7 +159,7 @@ class LakeTable:
 
     def _bounds(self, bounds: Mapping[int, bytes]) -> tuple[int, int] | None:
         """Return the bounds of the partition and of the offset. Returns None if one of them is missing."""
-        ids = [self.iceberg.schema().find_field(self.column(name)).field_id for name in ("partition", "offset")]
+        ids = [self.iceberg.schema().find_field(name).field_id for name in (self.source, self.column("offset"))]
         partition, offset = (bounds.get(each) for each in ids)
         if partition is None or offset is None:
             return None
@@ -167,10 +169,15 @@ class LakeTable:
         """Return the column that has this part of a record, such as ``offset``."""
         return self.facts.columns.column(name)
 
+    @property
+    def source(self) -> str:
+        """Return the column that has the number of a row's partition."""
+        return self.facts.columns.source
+
     def between(self, partition: int, start: int, end: int) -> str:
         """Return an Iceberg filter for the rows of the offsets ``[start, end)``."""
         offset = self.column("offset")
-        return f"{self.column('partition')} == {partition} and {offset} >= {start} and {offset} < {end}"
+        return f"{self.source} == {partition} and {offset} >= {start} and {offset} < {end}"
 
     @property
     def has_own_location(self) -> bool:
@@ -283,6 +290,12 @@ class LakeTable:
 
     def prepared(self, change: Change, attempt: str) -> Transaction:
         """Write the manifests and return the transaction. Its commit is conditional on the snapshot that was read."""
+        if (version := self.iceberg.metadata.format_version) > WRITABLE_FORMAT:
+            raise InvalidRequest(
+                f"another engine made this a table of Iceberg's format {version}; pyiceberg writes none above"
+                f" {WRITABLE_FORMAT}, so the table only stays as it is",
+                table=self.name,
+            )
         with foreign(table=self.name):
             transaction = self.iceberg.transaction()
             if change.columns is not None:

@@ -6,7 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    NotInstalledError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -34,7 +39,7 @@ class LakeCatalog:
         with foreign(catalog=properties.get("uri")):
             try:
                 self._catalog: Catalog = load_catalog(NAME, **properties)
-            except (ValueError, TypeError, ImportError) as error:
+            except (ValueError, TypeError, ImportError, NotInstalledError) as error:
                 raise InvalidRequest("no such catalog", reason=str(error)) from error
 
     def table(self, name: str) -> LakeTable:

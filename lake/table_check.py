@@ -4,6 +4,8 @@ Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows mu
 their version of the columns. Typed columns are made from the records again, with the same version.
 
 A table that upserts must have exactly the newest records of its keys. The log is read twice, and keys are in memory.
+Of a compacted topic, a key with a record behind the table is left out: the cleaner may have removed the record of its
+row, and the table replaces the row when it gets there.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from .table_files import rows_between
 from .table_follow import require_tiered
 from .table_place import Reach, TablePlace, Written
 from .table_snapshots import ForeignSnapshot, foreign_snapshots
-from .table_upsert import Newest, of_offsets, older_than_keys
+from .table_upsert import Newest, of_offsets, older_than_keys, without_keys
 
 WINDOW_BYTES = 64 * 2**20
 
@@ -47,9 +49,9 @@ class TableFinding:
 class CheckedPartition:
     """The result for one partition. The offsets ``[start, end)`` were compared. ``digest``: the record digest of table
     and log. It is empty if they differ, if the table lacks or types columns of the digest, or if it cannot have a
-    record's time. ``corrupt``: how many of ``rows`` do not parse. ``older``: rows without a record to compare, below
-    the log start or in ``skipped``. ``behind``: offsets that the log had when the check began, and that the table
-    lacks. ``skipped``: accepted gaps within ``[start, end)``.
+    record's time. ``corrupt``: how many of ``rows`` do not parse. ``older``: rows without a record to compare: below
+    the log start, in ``skipped``, or of a key with a record behind the table. ``behind``: offsets that the log had when
+    the check began, and that the table lacks. ``skipped``: accepted gaps within ``[start, end)``.
     """
 
     partition: int
@@ -98,7 +100,7 @@ def check_table(
     require_tiered(table, log)
     checked = CheckedTable(foreign=foreign_snapshots(table))
     reaches = (place or table.place()).partitions
-    for number in range(log.partitions()):
+    for number in log.numbers():
         try:
             extent = log.extent(number)
             reach = reaches.get(number, Reach(extent.start, extent.start))
@@ -143,6 +145,11 @@ def _check_partition(
     digest, alike = RecordDigest(), True
     parts = reach.written(start, checked.end)
     newest = _newest(table, log, number, parts, window_bytes) if table.facts.upsert else None
+    later: pa.Table | None = None
+    if newest is not None and log.tombstones is not None and checked.end < log_end:
+        behind = [Written(table.facts.version, checked.end, log_end)]
+        later = _newest(table, log, number, behind, window_bytes).keys()
+        newest.leave_out(later)
     if newest is not None and (count := older_than_keys(table, number, reach.start, start, newest.keys())):
         findings.append(
             TableFinding(number, f"{counted(count, 'row is', 'rows are')} of a key with a newer record", start)
@@ -154,6 +161,8 @@ def _check_partition(
         made_by = table.rows_by(part.version)
         for first, last, records in _windows(log, number, part, window_bytes):
             rows = rows_between(table, number, first, last)
+            if later is not None:
+                checked.older += rows.num_rows - (rows := without_keys(table, rows, later)).num_rows
             if newest is not None:
                 records = of_offsets(records, "offset", newest.offsets)
             checked.rows += rows.num_rows

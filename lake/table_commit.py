@@ -150,8 +150,9 @@ def by_tasks(run_jobs: Run) -> Write:
 
 def tasks_of(splits: Splits) -> Iterator[tuple[Task, PlannedSplit]]:
     """Yield a task for each split."""
-    for number, split in enumerate(split for parts in splits.values() for split in parts):
-        yield Task(number, split.partition, split.start, split.end), split
+    pairs = [(partition, split) for partition, parts in splits.items() for split in parts]
+    for number, (partition, split) in enumerate(pairs):
+        yield Task(number, partition, split.start, split.end), split
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ TOPIC, TOPIC_ID = "tierstate.topic", "tierstate.topic-id"
 ISOLATION, COLUMNS, KEEP, GROWS = "tierstate.isolation", "tierstate.columns", "tierstate.keep", "tierstate.grows"
 BRANCH = "tierstate.branch"
 UPSERT = "tierstate.upsert"
+MORE, DEAD_LETTER = "tierstate.more-topic-ids", "tierstate.dead-letter"
 
 WRITTEN = {
     "format-version": "2",
@@ -46,7 +47,8 @@ class TableFacts:
     """``versions``: the versions of the columns, the newest last. Each row was written with one version. ``keep``: the
     table is an archive, which keeps rows that the log deleted. ``grows``: which of `key` and `value` grow with the
     registry. ``branch``: the branch of the table that has the rows. ``upsert``: the columns of the key whose newest
-    record is a row; empty if each record is a row.
+    record is a row; empty if each record is a row. ``more``: the ids of the columns' topics after the first.
+    ``dead_letter``: the table that has what does not parse; empty if this one has it.
     """
 
     topic: str
@@ -57,6 +59,13 @@ class TableFacts:
     grows: tuple[str, ...] = ()
     branch: str = MAIN_BRANCH
     upsert: tuple[str, ...] = ()
+    more: tuple[TopicId, ...] = ()
+    dead_letter: str = ""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of all topics of the table."""
+        return self.columns.topics or (self.topic,)
 
     @property
     def columns(self) -> Columns:
@@ -79,6 +88,10 @@ class TableFacts:
         }
         if self.upsert:
             properties[UPSERT] = json.dumps(self.upsert)
+        if self.dead_letter:
+            properties[DEAD_LETTER] = self.dead_letter
+        if self.more:
+            properties[MORE] = ",".join(map(str, self.more))
         for version, columns in enumerate(self.versions):
             properties |= columns_property(version, columns)
         return {**WRITTEN, **(NO_VALUE_BOUNDS if self.columns.prefix is None else {}), **properties}
@@ -100,6 +113,8 @@ class TableFacts:
                 tuple(filter(None, properties[GROWS].split(","))),
                 properties.get(BRANCH, MAIN_BRANCH),
                 tuple(json.loads(properties.get(UPSERT, "[]"))),
+                tuple(map(TopicId, filter(None, properties.get(MORE, "").split(",")))),
+                properties.get(DEAD_LETTER, ""),
             )
         except (KeyError, TypeError, ValueError, InvalidRequest) as error:
             raise CorruptData("a table does not say what it follows", table=table, reason=repr(error)) from error
@@ -111,7 +126,8 @@ def columns_property(version: int, columns: Columns) -> dict[str, str]:
 
 def own_bounds_alone(columns: Columns) -> dict[str, str]:
     """Return Iceberg's table properties that keep bounds only for the columns that every table needs."""
-    full = {f"write.metadata.metrics.column.{columns.column(name)}": "full" for name in NEEDED}
+    names = {columns.source, *map(columns.column, NEEDED)}
+    full = {f"write.metadata.metrics.column.{name}": "full" for name in names}
     return {"write.metadata.metrics.default": "counts", **full}
 
 

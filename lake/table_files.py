@@ -136,7 +136,7 @@ def partitions_of(table: LakeTable, file: DataFile) -> dict[int, Extent]:
     if (own := table.extent_of(file)) is not None:
         return dict([own])
     with table.opened(file.file_path) as source:
-        rows = pq.read_table(source, columns=[table.column("partition"), table.column("offset")])
+        rows = pq.read_table(source, columns=[table.source, table.column("offset")])
     rows = rows.rename_columns(["partition", "offset"])
     ranges = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).sort_by("partition")
     return {
@@ -159,7 +159,7 @@ def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.T
     """Return the rows of the offsets ``[start, end)``, by offset, in the schema of the table."""
     tables = [table.schema.empty_table()]
     offset = table.column("offset")
-    filters = [(table.column("partition"), "==", partition), (offset, ">=", start), (offset, "<", end)]
+    filters = [(table.source, "==", partition), (offset, ">=", start), (offset, "<", end)]
     for file in table.data_files(table.between(partition, start, end)):
         with table.opened(file.file_path) as source:
             tables.append(aligned(pq.read_table(source, filters=filters), table.schema))
@@ -169,4 +169,4 @@ def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.T
 
 def of_partition(table: LakeTable, rows: pa.Table, partition: int) -> pa.Table:
     """Return the rows of one Kafka partition."""
-    return rows.filter(pc.equal(rows.column(table.column("partition")), partition))
+    return rows.filter(pc.equal(rows.column(table.source), partition))

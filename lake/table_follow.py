@@ -3,6 +3,7 @@
     the topic has another id            the table stops with an error
     rows of a branch that the log lost  are removed, in a commit of their own
     rows below the log start            are removed, unless the table is an archive
+    tombstones may be missed            the rows are removed, and the log is read again (see `compacted`)
     another engine committed last       the place is committed again, so that engine's expiry of snapshots keeps it
     new records                         are appended
     new fields in a registered schema   are added to the columns first, in a commit of their own
@@ -12,16 +13,17 @@ Several followers may keep one table. If two commit at once, one commit fails, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pyiceberg.manifest import DataFile
 
 from ..runtime.operation import Operation
 from ..state.errors import InvalidRequest, TierstateError, ViewBehind
-from ..state.offsets import Extent, Offset
+from ..state.offsets import Extent, Offset, TimestampMs
 from .columns import ColumnsGrown
+from .compacted import Tombstones
 from .jobs import is_of_all
 from .log import Keep, TopicLog, no_lease
 from .table import Change, LakeTable
@@ -48,7 +50,7 @@ class Step(StrEnum):
     evolutions in a row, because a schema that grows each time it is read would evolve forever.
     """
     RESTATED = "restated"
-    """Another engine's snapshot was the newest. A commit without files put the place on top of it."""
+    """Another engine's snapshot was the newest, or the place of a compacted topic was old. The place was committed."""
     RACED = "raced"
     """Another writer committed first, or the log changed its lineage. The round changed nothing."""
 
@@ -94,7 +96,8 @@ ALONE = Means()
 class Look:
     """A comparison of the table with the log, by partition. ``waiting``: the error of a partition that cannot be read.
     ``lost``: the end (exclusive) of the rows that equal the log, if the log lost others. ``starts``: the log start.
-    ``news``: the offsets to append.
+    ``news``: the offsets to append. ``seen``: of a compacted topic, when its ends were read. ``old``: partitions that
+    have all records, and whose place says it for too long.
     """
 
     place: TablePlace
@@ -102,6 +105,9 @@ class Look:
     lost: dict[int, Offset] = field(default_factory=dict)
     starts: dict[int, Offset] = field(default_factory=dict)
     news: dict[int, Extent] = field(default_factory=dict)
+    seen: dict[int, TimestampMs] = field(default_factory=dict)
+    old: set[int] = field(default_factory=set)
+    number_of: Callable[[object, int], int | None] = lambda topic, partition: partition
 
     @property
     def lag(self) -> int:
@@ -118,6 +124,7 @@ class Look:
         """Return the partition that could not be read, or None if the error concerns more than one partition."""
         place = error.facts.get("partition")
         number = getattr(place, "partition", place)
+        number = self.number_of(error.facts.get("topic"), number) if isinstance(number, int) else None
         return number if isinstance(number, int) and number in self.news and not is_of_all(error) else None
 
 
@@ -134,7 +141,7 @@ def follow_round(
         step = Step.EXPIRED
         ranges = {number: Extent(reach.start, min(reach.end, look.starts[number])) for number, reach in expired.items()}
         left = {number: reach.from_(look.starts[number]) for number, reach in expired.items()}
-    elif table.is_place_covered:
+    elif table.is_place_covered or (look.old and not look.news):
         landed = yield from commit(table, attempt, Change(look.place))
         return _round(Step.RESTATED if landed else Step.RACED, attempt, look)
     elif look.news:
@@ -160,9 +167,10 @@ def _append(
         parts = log.splits(number, start, end, split_bytes)[:share]
         if parts:  # without parts, a person accepted the whole range as lost
             splits[number], end = parts, parts[-1].end
-        before = look.place.partitions.get(number, Reach(start, start))
+        before = look.place.partitions.get(number, Reach(start, start, seen=look.seen.get(number)))
         missed += end - before.end - sum(each.end - each.start for each in parts)
-        reaches[number] = before.missing(start).to(end, lineages[number], table.facts.version)
+        reach = before.missing(start).to(end, lineages[number], table.facts.version)
+        reaches[number] = replace(reach, seen=look.seen.get(number)) if end == look.news[number].end else reach
     drop: list[DataFile] = []
     try:
         with nothing_left(table, attempt):
@@ -170,7 +178,7 @@ def _append(
                 drop = yield from upsert(table, log, attempt, splits)
             else:
                 yield from means.write(table, log, attempt, splits)
-            if any(log.lineage(number) != lineages[number] for number in splits):
+            if any(log.lineage(number) != lineages[number] or _lacks(log, look, number) for number in splits):
                 yield from give_back(table, attempt)
                 return _round(Step.RACED, attempt, look)
     except ColumnsGrown as grown:
@@ -196,10 +204,12 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
             followed=facts.topic_id,
             found=topic_id,
         )
-    look = Look(table.place())
-    for number in range(log.partitions()):
+    look = Look(table.place(), number_of=log.number_of)
+    for number in log.numbers():
         try:
             _look_at(look, log, number, upserts=bool(facts.upsert))
+            if log.tombstones is not None:
+                _look_for_tombstones(look, log.tombstones, number)
         except TierstateError as error:
             if is_of_all(error) and not isinstance(error, ViewBehind):
                 raise
@@ -209,8 +219,7 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
 
 def require_tiered(table: LakeTable, log: TopicLog) -> None:
     """Raise InvalidRequest if the tier-state topic never had a fact of the topic."""
-    is_tiered = any(log.lineage(number).last_epoch is not None for number in range(log.partitions()))
-    if not is_tiered and log.topic_id() == table.facts.topic_id:
+    if not log.is_tiered() and log.topic_id() == table.facts.topic_id:
         raise InvalidRequest(
             "the topic is not tiered: no agent has copied or reported anything of it, so there is nothing to follow",
             table=table.name,
@@ -219,6 +228,8 @@ def require_tiered(table: LakeTable, log: TopicLog) -> None:
 
 
 def _look_at(look: Look, log: TopicLog, number: int, *, upserts: bool) -> None:
+    if log.tombstones is not None:
+        look.seen[number] = log.tombstones.now()  # before the end is read: what comes later is younger
     start, end = log.extent(number)
     lineage = log.lineage(number)
     if lineage.last_epoch is None:
@@ -240,6 +251,39 @@ def _look_at(look: Look, log: TopicLog, number: int, *, upserts: bool) -> None:
     begin = max(reach.end, start)
     if end > begin:
         look.news[number] = Extent(begin, end)
+
+
+def _look_for_tombstones(look: Look, tombstones: Tombstones, number: int) -> None:
+    """Remove the rows of a partition that may lack a deletion, or note that nothing follows them yet."""
+    reach = look.place.partitions.get(number)
+    if reach is None or number in look.lost or number not in look.starts:
+        return
+    if reach.start == reach.end:  # no row can lack a deletion
+        look.place = look.place.with_({number: replace(reach, seen=look.seen[number])})
+    elif tombstones.may_lack(reach.seen):
+        look.news.pop(number, None)
+        look.lost[number] = reach.start
+    elif number not in look.news:
+        if tombstones.is_old(reach.seen):
+            look.old.add(number)
+        look.place = look.place.with_({number: replace(reach, seen=look.seen[number])})
+
+
+def _lacks(log: TopicLog, look: Look, number: int) -> bool:
+    """Return whether a tombstone that these rows need may have been removed while the log was read."""
+    if log.tombstones is None:
+        return False
+    reach = look.place.partitions.get(number)
+    is_first = reach is None or reach.start == reach.end
+    lacks = log.tombstones.may_lack(look.seen[number] if reach is None else reach.seen)
+    if lacks and is_first:
+        raise InvalidRequest(
+            "a commit takes longer than the cleaner keeps tombstones; set the topic's delete.retention.ms higher",
+            topic=log.topic,
+            partition=number,
+            delete_retention_ms=log.tombstones.keep_ms,
+        )
+    return lacks
 
 
 def below(table: LakeTable, look: Look) -> dict[int, Reach]:

@@ -241,7 +241,7 @@ class Keeper:
             kept.behind_since = self._pace.clock.monotonic()
 
     def _is_due(self, table: LakeTable, log: TopicLog, look: Look, kept: Kept) -> bool:
-        if look.lost or below(table, look) or table.is_place_covered:
+        if look.lost or look.old or below(table, look) or table.is_place_covered:
             return True
         if not look.news:
             return False

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from ..app.opening.connection import Connection
 from ..app.opening.split_reads import access_by
+from ..broker.open import Broker
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
-from ..state.errors import InvalidRequest
+from ..state.errors import InvalidRequest, UnknownTopic
 from ..state.ids import FactId
 from ..values.schema_registry import registry_access
-from .log import Keep, TopicLog, leased
+from .compacted import CompactedLog, is_compacted
+from .log import Keep, TopicLog, leased, no_lease
+from .several import SeveralLogs
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
 from .table_follow import TableLimits
@@ -58,8 +62,23 @@ def pace_of(settings: Settings, clock: Clock) -> FollowPace:
     return FollowPace(clock, settings.table.commit_interval, retention, fresh_attempt)
 
 
-def log_of(settings: Settings, reader: LogReader, facts: TableFacts, *, local: bool) -> TopicLog:
-    return TopicLog(reader, facts.topic, facts.isolation, access_by(settings), local=local)
+def log_of(settings: Settings, reader: LogReader, broker: Broker | None, facts: TableFacts, *, local: bool) -> TopicLog:
+    """Return the log of a table. ``broker``: None if no broker may be asked. ``local`` has no effect for a compacted
+    topic, which is local. Raises the errors of `require_foldable`, AccessDenied and Unavailable.
+    """
+    access = access_by(settings)
+    if facts.more:
+        logs = [TopicLog(reader, topic, facts.isolation, access, local=local) for topic in facts.topics]
+        return SeveralLogs(logs, facts)
+    with suppress(UnknownTopic):  # reading the log raises it, unless the topic's records outlived the topic
+        if broker is not None and is_compacted(config := broker.control.config(facts.topic)):
+            return CompactedLog(reader, facts, access, broker, config)
+    return TopicLog(reader, facts.topic, facts.isolation, access, local=local)
+
+
+def broker_of(connection: ReadersConnection) -> Broker | None:
+    """Return the brokers of a connection that reads tierstate's own tiers. None for any other connection."""
+    return connection.broker if isinstance(connection, Connection) else None
 
 
 @contextmanager
@@ -68,9 +87,9 @@ def open_log(
 ) -> Iterator[tuple[TopicLog, Keep]]:
     """Yield the log that a command reads, and the `Keep` that protects its records while they are read."""
     view = connection.view(None)
-    reader = connection.reader(view)
+    log = log_of(connection.settings, connection.reader(view), broker_of(connection), facts, local=local)
     with leased(connection, view, facts.topic_id, "table", tell) as keep:
-        yield log_of(connection.settings, reader, facts, local=local), keep
+        yield log, no_lease if facts.more or log.tombstones is not None else keep
 
 
 def fresh_attempt() -> str:

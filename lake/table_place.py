@@ -4,6 +4,7 @@ tierstate.offsets   {"0": 1200}                 the rows of partition 0 end at t
 tierstate.starts    {"0": 0}                    and begin here: lower records were deleted, or never followed
 tierstate.epochs    {"0": [[3, 0], [5, 900]]}   the newest leader epochs of its rows, and the start of each
 tierstate.versions  {"0": [[0, 0], [1, 700]]}   version N (tierstate.columns.N) of the columns, and its first offset
+tierstate.seen      {"0": 1764435600000}        of a compacted topic: when these rows were all that there was
 tierstate.topic-id  x2Qk…                       the topic's id: another topic may have the same name
 tierstate.attempt   4f…                         the attempt that made the snapshot
 
@@ -21,13 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
-from ..state.offsets import Offset, OffsetRange
+from ..state.offsets import Offset, OffsetRange, TimestampMs
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 OFFSETS, STARTS, EPOCHS = "tierstate.offsets", "tierstate.starts", "tierstate.epochs"
 VERSIONS, TOPIC_ID, ATTEMPT = "tierstate.versions", "tierstate.topic-id", "tierstate.attempt"
+SEEN = "tierstate.seen"
 PLACE, ROWS = "tierstate.place", "total-records"
 
 EMPTY = Lineage()
@@ -53,13 +55,15 @@ class Written(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Reach:
     """The rows ``[start, end)`` of one partition. ``lineage``: their leader epochs, as far down as they are known.
-    ``versions``: the versions of the columns that wrote them, ascending.
+    ``versions``: the versions of the columns that wrote them, ascending. ``seen``: a time at which no later record was
+    stable; only for a compacted topic.
     """
 
     start: Offset
     end: Offset
     lineage: Lineage = EMPTY
     versions: tuple[VersionStart, ...] = ()
+    seen: TimestampMs | None = None
 
     def to(self, end: Offset, log: Lineage, version: int) -> Reach:
         """Return the reach extended to ``end``. New rows have the lineage ``log``, and ``version`` wrote them."""
@@ -69,17 +73,19 @@ class Reach:
         versions = self.versions
         if end > self.end and (not versions or versions[-1].version != version):
             versions = (*versions, VersionStart(version, self.end))
-        return Reach(self.start, end, Lineage(tuple(sorted(entries.values())[-KEPT_EPOCHS:])), versions)
+        lineage = Lineage(tuple(sorted(entries.values())[-KEPT_EPOCHS:]))
+        return replace(self, end=end, lineage=lineage, versions=versions)
 
     def cut(self, end: Offset) -> Reach:
         """Return the reach without the rows from ``end`` on."""
         remaining = tuple(entry for entry in self.lineage.entries if entry.start_offset < end)
-        return Reach(self.start, end, Lineage(remaining), tuple(each for each in self.versions if each.start < end))
+        versions = tuple(each for each in self.versions if each.start < end)
+        return replace(self, end=end, lineage=Lineage(remaining), versions=versions)
 
     def from_(self, start: Offset) -> Reach:
         """Return the reach without the rows below ``start``."""
         end = max(self.end, start)
-        return Reach(start, end, Lineage(_within(self.lineage, start, end)), self.versions)
+        return replace(self, start=start, end=end, lineage=Lineage(_within(self.lineage, start, end)))
 
     def missing(self, end: Offset) -> Reach:
         """Return the reach extended to ``end`` over offsets whose records no longer exist."""
@@ -138,7 +144,9 @@ class TablePlace:
             number: [[entry.epoch, entry.start_offset] for entry in reach.lineage.entries] for number, reach in reaches
         }
         versions = {number: [[each.version, each.start] for each in reach.versions] for number, reach in reaches}
+        seen = {number: reach.seen for number, reach in reaches if reach.seen is not None}
         return {
+            **({SEEN: _said(seen)} if seen else {}),
             OFFSETS: _said({number: reach.end for number, reach in reaches}),
             STARTS: _said({number: reach.start for number, reach in reaches}),
             EPOCHS: _said(epochs),
@@ -158,12 +166,14 @@ class TablePlace:
             offsets, starts, epochs, versions = (
                 json.loads(summary[name]) for name in (OFFSETS, STARTS, EPOCHS, VERSIONS)
             )
+            seen = json.loads(summary.get(SEEN, "{}"))
             reaches = {
                 int(number): Reach(
                     Offset(int(starts[number])),
                     Offset(int(end)),
                     Lineage(tuple(EpochEntry(LeaderEpoch(epoch), Offset(at)) for epoch, at in epochs[number])),
                     tuple(VersionStart(int(version), Offset(int(at))) for version, at in versions[number]),
+                    TimestampMs(int(seen[number])) if number in seen else None,
                 )
                 for number, end in offsets.items()
             }
@@ -180,8 +190,9 @@ def summary_of(snapshot: Snapshot) -> dict[str, str]:
 def place_property(snapshot: Snapshot) -> dict[str, str]:
     """Return the property that repeats the place of a new snapshot."""
     summary = summary_of(snapshot)
-    names = (OFFSETS, STARTS, EPOCHS, VERSIONS, TOPIC_ID, ROWS)
-    return {PLACE: _said({"sequence": snapshot.sequence_number, **{name: summary[name] for name in names}})}
+    names = (OFFSETS, STARTS, EPOCHS, VERSIONS, TOPIC_ID, ROWS, SEEN)
+    place = {name: summary[name] for name in names if name in summary}
+    return {PLACE: _said({"sequence": snapshot.sequence_number, **place})}
 
 
 def place_kept(properties: Mapping[str, str], topic_id: TopicId, now: Snapshot | None = None) -> TablePlace | None:

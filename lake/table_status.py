@@ -8,12 +8,14 @@ from typing import Any
 
 from ..state.errors import TierstateError, Unavailable
 from ..state.offsets import TimestampMs, moment
+from .columns import Columns
 from .log import TopicLog
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
 from .table_follow import Look, look_at, require_tiered
 from .table_place import ROWS, TablePlace, summary_of
+from .table_shape import shape_text
 
 FILES = "total-data-files"
 
@@ -22,9 +24,11 @@ FILES = "total-data-files"
 class TableStatus:
     """A table, and a comparison with its topic. A value is None if it could not be determined.
 
-    ``keys``, ``values``: format, None for bytes. ``version``: version of the columns. ``lag``: offsets that the table
-    lacks. ``lag_seconds``: since the oldest of them was copied. ``skipped``: ranges in neither tier whose loss a person
-    accepted. ``state``: current, behind, stopped (see ``reason``), or unknown (brokers or store do not answer).
+    ``keys``, ``values``: format, None for bytes. ``partition_by``, ``sort_by``, ``upsert``, ``envelope``, ``route_by``,
+    ``subject``, ``dead_letter``, ``metadata_prefix``, ``branch``: as the flags of `table create`; None if not set.
+    ``version``: version of the columns. ``lag``: offsets that the table lacks. ``lag_seconds``: since the oldest of
+    them was copied. ``skipped``: ranges in neither tier whose loss a person accepted. ``state``: current, behind,
+    stopped (see ``reason``), or unknown (brokers or store do not answer).
     """
 
     table: str
@@ -35,7 +39,16 @@ class TableStatus:
     keys: str | None = None
     values: str | None = None
     version: int | None = None
-    ends: list[dict[str, int]] | None = None
+    partition_by: str | None = None
+    sort_by: str | None = None
+    upsert: str | None = None
+    envelope: str | None = None
+    route_by: str | None = None
+    subject: str | None = None
+    dead_letter: str | None = None
+    metadata_prefix: str | None = None
+    branch: str | None = None
+    ends: list[dict[str, Any]] | None = None
     rows: int | None = None
     files: int | None = None
     last_commit: str | None = None
@@ -54,15 +67,25 @@ class TableStatus:
 
     def describe(self, table: LakeTable) -> None:
         facts, snapshot = table.facts, table.head
-        self.topic, self.topic_id = facts.topic, str(facts.topic_id)
+        self.topic, self.topic_id = ", ".join(facts.topics), str(facts.topic_id)
         self.isolation, self.keep, self.version = facts.isolation.value, facts.keep, facts.version
         forms = (facts.columns.key, facts.columns.value)
         self.keys, self.values = (form.format if form else None for form in forms)
+        self._describe_shape(table)
         self.rows = self.files = 0
         if snapshot is not None:
             self.rows, self.files = (int(summary_of(snapshot).get(name, 0)) for name in (ROWS, FILES))
             self.last_commit = moment(snapshot.timestamp_ms)
-        self.ends = ends_of(table.place())
+        self.ends = ends_of(table.place(), facts.columns)
+
+    def _describe_shape(self, table: LakeTable) -> None:
+        facts, iceberg = table.facts, table.iceberg
+        shape = shape_text(iceberg.spec(), iceberg.sort_order(), iceberg.schema())
+        self.partition_by, self.sort_by = shape["partition_by"], shape["sort_by"]
+        self.upsert, self.dead_letter = ", ".join(facts.upsert) or None, facts.dead_letter or None
+        self.envelope, self.metadata_prefix, self.branch = facts.columns.envelope, facts.columns.prefix, facts.branch
+        if (only := facts.columns.only) is not None:
+            self.subject, self.route_by = only.subject, only.field and f"{only.field}={only.value}"
 
     def compare(self, table: LakeTable, log: TopicLog, now: TimestampMs) -> None:
         """Compare the table with its log. Raises the error of a partition that cannot be read."""
@@ -71,7 +94,7 @@ class TableStatus:
         reaches = look.place.partitions.items()
         gaps = [gap for number, reach in reaches for gap in log.skipped(number, reach.start, reach.end)]
         self.lag, self.lag_seconds = look.lag, _lag_seconds(look, log, now)
-        self.skipped = [gap._asdict() for gap in gaps]
+        self.skipped = [gap._asdict() | table.facts.columns.place_of(gap.partition) for gap in gaps]
         self.state = "behind" if look.lag or look.lost else "current"
         for failure in look.waiting.values():
             raise failure
@@ -94,9 +117,9 @@ def statuses(
         yield status
 
 
-def ends_of(place: TablePlace) -> list[dict[str, int]]:
+def ends_of(place: TablePlace, columns: Columns) -> list[dict[str, Any]]:
     """Return each partition with the end offset (exclusive) of its rows, as JSON objects."""
-    return [{"partition": number, "end_offset": reach.end} for number, reach in sorted(place.partitions.items())]
+    return [columns.place_of(number) | {"end_offset": reach.end} for number, reach in sorted(place.partitions.items())]
 
 
 def _lag_seconds(look: Look, log: TopicLog, now: TimestampMs) -> float | None:

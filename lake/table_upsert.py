@@ -80,6 +80,10 @@ class Newest:
         """Return the keys of all records that were added, each once."""
         return self._reduce().drop_columns("code")
 
+    def leave_out(self, keys: pa.Table) -> None:
+        """Remove these keys. Call it after the last `add`."""
+        self._waiting = [_without(self._reduce(), keys)]
+
     def of(self, rows: pa.Table) -> pa.Table:
         """Return the rows that remain. Call it after the last `add`."""
         return of_offsets(rows, self.table.column("offset"), self.offsets)
@@ -112,6 +116,17 @@ def _keyed(keys: pa.Table) -> pa.Array:
 def of_offsets(rows: pa.Table, column: str, offsets: pa.Array) -> pa.Table:
     """Return the rows whose ``column`` is one of these offsets."""
     return rows.filter(pc.is_in(rows.column(column), value_set=offsets))
+
+
+def without_keys(table: LakeTable, rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Return the rows that have none of these keys."""
+    offset = table.column("offset")
+    numbered = keys_of(table, rows).append_column("offset", rows.column(offset))
+    return of_offsets(rows, offset, _without(numbered, keys).column("offset").combine_chunks())
+
+
+def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    return rows.join(keys, keys.column_names, join_type="left anti", use_threads=False)
 
 
 def upsert(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Operation[list[DataFile]]:
@@ -152,7 +167,7 @@ def _replaced(table: LakeTable, number: int, keys: pa.Table) -> Iterator[tuple[D
 
 def keyed_rows(table: LakeTable, file: DataFile, number: int) -> pa.Table:
     """Return the keys and offsets of the rows of a Kafka partition in a file. Memory: these columns of the file."""
-    offset, partition = table.column("offset"), table.column("partition")
+    offset, partition = table.column("offset"), table.source
     names = dict.fromkeys([name.partition(".")[0] for name in table.facts.upsert] + [offset])
     with table.opened(file.file_path) as source:
         rows = pq.read_table(source, columns=list(names), filters=[(partition, "==", number)])
@@ -162,7 +177,7 @@ def keyed_rows(table: LakeTable, file: DataFile, number: int) -> pa.Table:
 
 def _where(table: LakeTable, number: int, keys: pa.Table) -> BooleanExpression:
     """Return a filter for the files that may have these keys."""
-    where = _predicate(EqualTo, table.column("partition"), number)
+    where = _predicate(EqualTo, table.source, number)
     for name, column in zip(table.facts.upsert, keys.columns, strict=True):
         if not _has_bounds(column.type):
             continue

@@ -42,6 +42,7 @@ class TopicConfig:
     remote_storage_enable: bool = False
     timestamp_type: str = "CreateTime"
     unclean_leader_election_enable: bool = False
+    delete_retention_ms: int = 86_400_000
     remote_ms: int | None = None
     """The remote tier's own retention, of tierstate's settings. None: that of the topic. ``remote_bytes``: the same."""
     remote_bytes: int | None = None
@@ -80,6 +81,7 @@ class TopicConfig:
             cleanup_policy=frozenset(filter(None, (one.strip() for one in policy.split(",")))),
             remote_storage_enable=entries.get("remote.storage.enable", "false") == "true",
             timestamp_type=entries.get("message.timestamp.type", default.timestamp_type),
+            delete_retention_ms=number("delete.retention.ms", default.delete_retention_ms),
             unclean_leader_election_enable=entries.get("unclean.leader.election.enable", "false") == "true",
         )
 

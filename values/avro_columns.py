@@ -25,6 +25,7 @@ from fastavro import schemaless_reader
 
 from ..log import avro_kernels as k
 from ..state.errors import InvalidRequest
+from .avro_branches import NotResolved, branch
 from .avro_schemas import parsed
 from .avro_tree import Tree, text_of, tree_of
 from .avro_type import shaping
@@ -41,13 +42,11 @@ _NULL, _UNION = {"type": "null"}, {"type": "union"}
 _Words = npt.NDArray[np.int64]
 
 
-class NotResolved(Exception):
-    """A writer schema has a type that is not resolved to the reader schema here."""
-
-
 @dataclass(slots=True)
 class _Node:
-    """A node of the reader schema. ``members``: its types, without null. ``children``: of a map, its key and value."""
+    """A node of the reader schema. ``members``: its types, without null. ``children``: of a map, its key and value, and
+    of a union of several types a node of each.
+    """
 
     slot: int
     kind: pa.DataType
@@ -55,6 +54,14 @@ class _Node:
     members: list[dict[str, Any]]
     within_list: bool
     children: list[_Node] = field(default_factory=list)
+
+    @property
+    def is_union(self) -> bool:
+        return len(self.members) > 1 and pa.types.is_struct(self.kind)
+
+    @property
+    def symbols(self) -> list[str] | None:
+        return None if self.is_union else self.members[0].get("symbols")
 
 
 class AvroColumns:
@@ -100,12 +107,20 @@ class AvroColumns:
         cells = [slice(base, base + used) for base, used in zip(bases.tolist(), counts.tolist(), strict=True)]
         return _Cells(first, second, marks, cells).array(self._root), rejected.view(np.bool_)
 
+    @property
+    def has_unions(self) -> bool:
+        """Return whether the column has structs of branches, which fastavro cannot tell apart."""
+        return any(node.is_union for node in self._nodes)
+
     def _node(self, tree: Tree, kind: pa.DataType, within_list: bool) -> _Node:
         members = tree if isinstance(tree, list) else [tree]
         # a union within a union, which Avro forbids, is read one by one
         some = [each if isinstance(each, dict) else _UNION for each in members if each != _NULL]
         node = _Node(len(self._nodes), kind, len(some) < len(members), some, within_list)
         self._nodes.append(node)
+        if node.is_union:
+            node.children = [self._node(each, one.type, within_list) for each, one in zip(some, kind, strict=True)]
+            return node
         only = some[0]
         match only["type"]:
             case "record":
@@ -151,10 +166,14 @@ class AvroColumns:
         elif node is None:
             self._typed(tree, None, tree, depth)
         else:
-            for member in node.members:
-                if _matches(tree, member):
-                    return self._typed(tree, node, member, depth)
-            raise NotResolved
+            at = branch(tree, node.members)
+            if not node.is_union:
+                return self._typed(tree, node, node.members[at], depth)
+            self._add(k.STRUCT, node)
+            for other, child in enumerate(node.children):
+                if other != at:
+                    self._null(child)
+            self._typed(tree, node.children[at], node.members[at], depth)
 
     def _union(self, members: list[dict[str, Any]], node: _Node | None, depth: int) -> None:
         table = self._constants([0] * len(members))
@@ -254,6 +273,11 @@ class AvroColumns:
         """Add the steps for a default. ``value`` is as for Arrow."""
         if value is None:
             self._null(node)
+        elif node.is_union:  # a default has the first type
+            self._add(k.STRUCT, node)
+            self._constant(node.children[0], value)
+            for child in node.children[1:]:
+                self._null(child)
         elif pa.types.is_struct(node.kind):
             self._add(k.STRUCT, node)
             for child, column in zip(node.children, node.kind, strict=True):
@@ -271,8 +295,8 @@ class AvroColumns:
             array = pa.array([value], node.kind)
         except NOT_OF_TYPE as error:
             raise NotResolved from error
-        if "symbols" in node.members[0]:
-            return [node.members[0]["symbols"].index(value), 0]
+        if node.symbols is not None:
+            return [node.symbols.index(value), 0]
         if pa.types.is_decimal(node.kind):
             return list(np.frombuffer(array.buffers()[1], np.int64)[:2].tolist())
         if pa.types.is_floating(node.kind):
@@ -289,26 +313,6 @@ def _default(field: dict[str, Any]) -> Any:
     writer, reader = (text_of({"type": "record", "name": "R", "fields": fields}) for fields in ([], [field]))
     read: Any = schemaless_reader(BytesIO(), parsed(writer, "the schema"), parsed(reader, "the schema"))
     return shaping(reader)(read)[field["name"]]
-
-
-_PROMOTED = {
-    "int": ("int", "long", "float", "double"),
-    "long": ("long", "float", "double"),
-    "float": ("float", "double"),
-    "string": ("string", "bytes"),
-    "bytes": ("bytes", "string"),
-}
-
-
-def _matches(tree: dict[str, Any], member: dict[str, Any]) -> bool:
-    """Return whether a writer's type, which is no union, is resolved to a type of the reader's."""
-    name = tree["type"]
-    if member["type"] not in _PROMOTED.get(name, (name,)) or tree.get("size") != member.get("size"):
-        return False
-    if "name" not in member:
-        return True
-    own = tree["name"].rpartition(".")[2]
-    return own == member["name"].rpartition(".")[2] or not {own, tree["name"]}.isdisjoint(member.get("aliases", ()))
 
 
 def _may_be_empty(tree: Tree) -> bool:
@@ -343,8 +347,8 @@ class _Cells:
         nulls = count - int(np.count_nonzero(marks))
         valid = pa.py_buffer(np.packbits(marks, bitorder="little")) if nulls else None
         made = partial(pa.Array.from_buffers, kind, count, null_count=nulls)
-        if "symbols" in node.members[0]:
-            symbols = pa.array(node.members[0]["symbols"], kind)
+        if node.symbols is not None:
+            symbols = pa.array(node.symbols, kind)
             return symbols.take(pa.Array.from_buffers(pa.int64(), count, [valid, pa.py_buffer(first.copy())]))
         if pa.types.is_struct(kind):
             return made([valid], children=[self.array(child) for child in node.children])

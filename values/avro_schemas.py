@@ -50,6 +50,15 @@ def of_json(text: str, what: str, made: Callable[[Any], Any]) -> Any:
         raise InvalidRequest(f"{what} is no Avro schema: {type(error).__name__}: {error}") from error
 
 
+def name_of(text: str) -> str | None:
+    """Return the full name of a schema, or None if it has none. Raises InvalidRequest."""
+    schema = of_json(text, "the schema", lambda document: document)
+    if not isinstance(schema, dict) or not isinstance(name := schema.get("name"), str):
+        return None
+    space = schema.get("namespace")
+    return name if "." in name or not space else f"{space}.{name}"
+
+
 def _without_logical(schema: Any) -> Any:
     """Return a schema without logical types. As in Avro's Java library, stored values are resolved first; only the
     reader schema's logical types apply.

@@ -33,6 +33,14 @@ def tree_of(texts: Sequence[str], what: str) -> Tree:
     return tree
 
 
+def named_tree(schema: Any, named: dict[str, Any]) -> Tree:
+    """Return the tree of a parsed schema. A record within itself is the name of it there. ``named``: gets all types
+    that have a name.
+    """
+    tree: Tree = _tree(schema, named)
+    return tree
+
+
 def text_of(tree: Tree) -> str:
     """Return the tree's schema as JSON text. Raises InvalidRequest if two different types have the same name."""
     return json.dumps(_schema(tree, {}))

@@ -33,7 +33,7 @@ _LOGICAL: dict[tuple[str, Any], pa.DataType] = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("string", "uuid"): pa.string(),
 }
-_WIDENED = ({"int", "long"}, pa.int64()), ({"float", "double"}, pa.float64())
+_WIDENED = ({"int", "long"}, "long"), ({"float", "double"}, "double")
 MAX_DIGITS = 38
 Shaped = Callable[[Any], Any]
 
@@ -42,9 +42,23 @@ def type_of_avro(text: str, what: str) -> pa.DataType:
     """Return the Arrow type. Raises InvalidRequest, naming the schema as ``what``, for a type that is not supported."""
     parsed(text, what)
     try:
-        return _type(of_json(text, what, expand_schema), what)
+        return type_of_tree(of_json(text, what, expand_schema), what)
     except RecursionError as error:
         raise InvalidRequest(f"{what}: a record is within itself") from error
+
+
+def type_of_tree(schema: Any, what: str) -> pa.DataType:
+    """Return the Arrow type of a schema in which names are replaced by their types. Raises as `type_of_avro`."""
+    return kept(what, _type(schema, what))
+
+
+def kept(what: str, kind: pa.DataType) -> pa.DataType:
+    """Return ``kind``. Raises InvalidRequest if Parquet has no such column."""
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        raise InvalidRequest(f"{what}: a struct without fields is no column")
+    for at in range(kind.num_fields):
+        kept(what, kind.field(at).type)
+    return kind
 
 
 def shaping(text: str) -> Shaped:
@@ -59,9 +73,7 @@ def _type(schema: Any, what: str) -> pa.DataType:
     if not isinstance(name, str):
         return _type(name, what)
     logical = None if isinstance(schema, str) else schema.get("logicalType")
-    if logical == "decimal" and name in ("bytes", "fixed"):
-        if not 0 < schema.get("precision", 0) <= MAX_DIGITS:
-            raise InvalidRequest(f"{what}: a decimal has 1 to {MAX_DIGITS} digits", got=schema.get("precision"))
+    if _is_decimal(schema):
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if (kind := _LOGICAL.get((name, logical))) is not None:
         return kind  # any other logical type is read as its base type, as Avro's specification says
@@ -81,21 +93,27 @@ def _type(schema: Any, what: str) -> pa.DataType:
 
 
 def _union(members: list[Any], what: str) -> pa.DataType:
-    others = [each for each in members if each != "null" and each != {"type": "null"}]
-    if len(others) == 1:
-        return _type(others[0], what)
-    names = {each if isinstance(each, str) else str(each.get("logicalType") or each["type"]) for each in others}
+    kinds = members_of(members)
+    if len(kinds) == 1:
+        return _type(kinds[0], what)
+    return pa.struct([pa.field(f"member{at}", _type(each, what)) for at, each in enumerate(kinds)])
+
+
+def members_of(union: list[Any]) -> list[Any]:
+    """Return the types of a union without null. Several types that are one column become one type, as for Spark."""
+    kinds = [each for each in union if each != "null" and each != {"type": "null"}]
+    names = [each if isinstance(each, str) else each["type"] for each in kinds]
     for narrow, wide in _WIDENED:
-        if names == narrow:
-            return wide
-    raise InvalidRequest(f"{what}: a union of more than null and one type", types=",".join(sorted(names)))
+        if len(names) == 2 and set(map(str, names)) == narrow:
+            return [wide if isinstance(kinds[0], str) else {"type": wide}]
+    return kinds
 
 
 def _shape(schema: Any) -> Shaped | None:
     """Return a function that converts a schema's values, or None if no value needs a conversion."""
     if isinstance(schema, list):
-        inner = [each for each in (_shape(member) for member in schema if member != "null") if each is not None]
-        shape = inner[0] if inner else None
+        kinds = members_of(schema)
+        shape = _shape(kinds[0]) if kinds else None  # of several types, only a default is shaped: it has the first one
         return shape and (lambda value: None if value is None else shape(value))
     if isinstance(schema, str):
         return None
@@ -104,7 +122,7 @@ def _shape(schema: Any) -> Shaped | None:
     name, logical = schema["type"], schema.get("logicalType")
     if name == "long" and logical in ("timestamp-millis", "local-timestamp-millis"):
         return lambda value: value * 1000
-    if name in ("bytes", "fixed") and logical == "decimal":
+    if _is_decimal(schema):
         return _decimals(schema.get("scale", 0))
     match schema["type"]:
         case "record":
@@ -117,6 +135,13 @@ def _shape(schema: Any) -> Shaped | None:
             of_value = _shape(schema["values"]) or (lambda value: value)
             return lambda value: [(key, of_value(each)) for key, each in value.items()]
     return None
+
+
+def _is_decimal(schema: Any) -> bool:
+    """Return whether a column can have these decimals. More digits are bytes, as if the type were unknown."""
+    if isinstance(schema, str) or schema.get("logicalType") != "decimal" or schema["type"] not in ("bytes", "fixed"):
+        return False
+    return bool(0 < schema.get("precision", 0) <= MAX_DIGITS)
 
 
 def _decimals(scale: int) -> Shaped:

@@ -21,7 +21,8 @@ from fastavro import schemaless_reader
 from ..runtime.clock import SystemClock
 from ..state.errors import CorruptData, InvalidRequest
 from .avro_columns import NULL, REJECTED, AvroColumns
-from .avro_schemas import parsed, refuse_nothing, refuse_recursive
+from .avro_opaque import Opaque, opaque
+from .avro_schemas import name_of, parsed, refuse_nothing, refuse_recursive
 from .avro_tree import text_of, tree_of
 from .avro_type import shaping
 from .evolution import evolved, require_units
@@ -48,6 +49,15 @@ def latest_form(access: RegistryAccess, subject: str) -> Form:
     return form
 
 
+def record_names(access: RegistryAccess, values: pa.Array) -> pa.Array:
+    """Return the name of each value's record, by its writer schema. It is null if there is none. Raises Unavailable and
+    AccessDenied.
+    """
+    frames = _Frames(values.cast(pa.binary()), framed=True)
+    names = {id: _record_name(access, id) for id in frames.ids if id not in (_BARE, None)}
+    return pa.array([names.get(id) for id in frames.ids], pa.string()).take(frames.numbers)
+
+
 class AvroValues:
     """Reads Avro values for a `Form`. Bytes that are not exactly one value are corrupt."""
 
@@ -56,29 +66,36 @@ class AvroValues:
         if form.registered and (registry is None or not registry.url):
             raise InvalidRequest("values that name their schema need a schema registry: set registry.url")
         self._around = None if pa.types.is_struct(kind) else _AROUND
-        self._schema = parsed(_wrapped(form.schema, self._around), "the schema")
-        self._shape, self._type = shaping(form.schema), kind
+        whole = opaque(form.schema)
+        self._text = form.schema if whole is None else whole.text
+        self._schema = parsed(_wrapped(self._text, self._around), "the schema")
+        self._shape, self._type = shaping(self._text), kind
         self._registry = registry if form.registered else None
         self._form, self._grows = form, grows
         self._writers: dict[int, Any] = {}  # None: the schema is unreadable, or has other units
-        self._columns = AvroColumns(form.schema, kind)
+        self._columns = AvroColumns(self._text, kind)
         self._entries: dict[int, int] = {}
+        self._opaque: dict[int, Opaque] = {}
         if self._registry is None:
-            self._entries[_BARE] = self._columns.entry(form.schema)
+            self._entries[_BARE] = self._columns.entry(self._text)
+            self._opaque |= {} if whole is None else {_BARE: whole}
 
     def of(self, values: pa.Array) -> TypedColumn:
         """Return the column. Raises, before decoding, Unavailable, AccessDenied, SchemaGrown, InvalidRequest."""
         frames = _Frames(values.cast(pa.binary()), framed=self._registry is not None)
         if self._registry is not None:
             self._meet(set(frames.ids) - {_BARE})
+        if not self._opaque.keys().isdisjoint(frames.ids):
+            values = self._in_bytes(values)
+            frames = _Frames(values, framed=self._registry is not None)
         entries = frames.entries(self._entries)
         if (entries <= NULL).all():
-            return self.one_by_one(values)
+            return self._single(values)
         column, rejected = self._columns.read(frames.data, frames.starts, frames.ends, entries)
         rows = np.flatnonzero(rejected)
         if not len(rows):
             return all_parsed(column)
-        single = self.one_by_one(values.take(rows))
+        single = self._single(values.take(rows))
         corrupt = np.zeros(len(values), np.bool_)
         corrupt[rows] = single.corrupt
         if single.column.null_count < len(rows):
@@ -88,8 +105,31 @@ class AvroValues:
         return TypedColumn(column, pa.array(corrupt))
 
     def one_by_one(self, values: pa.Array) -> TypedColumn:
-        """Convert values one by one with fastavro, which decides what is corrupt. Their writer schemas are loaded."""
+        """Convert values one by one with fastavro, which decides whether a value is corrupt. Their writer schemas are
+        loaded. If a union has several types, all are corrupt: fastavro does not say which of them a value has.
+        """
+        return self._single(self._in_bytes(values))
+
+    def _single(self, values: pa.Array) -> TypedColumn:
+        if self._columns.has_unions:
+            return TypedColumn(pa.nulls(len(values), self._type), values.is_valid())
         return columned(values.to_pylist(), self._row, _Corrupt, self._type)
+
+    def _in_bytes(self, values: pa.Array) -> pa.Array:
+        """Return the values as ones of `Opaque.text`. A damaged value becomes bytes that are none."""
+        framed = self._registry is not None
+        begin = FRAME.size if framed else 0
+
+        def wrapped(value: bytes | None) -> bytes | None:
+            if value is None or (framed and not _is_framed(value)):
+                return value
+            schema = self._opaque.get(FRAME.unpack_from(value)[1] if framed else _BARE)
+            try:
+                return value if schema is None else schema.wrapped(value, begin)
+            except (IndexError, RecursionError):
+                return value[:begin]
+
+        return pa.array([wrapped(each) for each in values.to_pylist()], pa.binary())
 
     def _meet(self, ids: set[int]) -> None:
         """Load writer schemas. With ``grows``, raises SchemaGrown if one has more than the reader schema."""
@@ -103,9 +143,10 @@ class AvroValues:
                 writer = _writer(self._registry, id, self._around)
                 if self._grows:
                     form = _with(form, writer.text, id)
-                elif _of_other_units(self._form, writer.text):
+                elif _of_other_units(self._text, writer.text):
                     continue
                 writers[id], texts[id] = writer.schema, writer.text
+                self._opaque |= {} if writer.opaque is None else {id: writer.opaque}
         if form is not self._form:
             raise SchemaGrown(form)
         self._writers |= writers
@@ -114,7 +155,7 @@ class AvroValues:
     def _row(self, value: bytes) -> Any:
         writer, reader, stream = self._schema, None, _Bytes(value)
         if self._registry is not None:
-            if len(value) < FRAME.size or value[0] != MAGIC:
+            if not _is_framed(value):
                 raise _Corrupt
             writer, reader = self._writers[FRAME.unpack_from(value)[1]], self._schema
             if writer is None:
@@ -131,7 +172,9 @@ class AvroValues:
 
 
 class _Frames:
-    """The places where values begin and end, without their frames. ``ids``: those of their writer schemas."""
+    """The places where values begin and end, without their frames. ``ids``: those of their writer schemas; ``numbers``:
+    for each value, the place of its id among them.
+    """
 
     def __init__(self, values: pa.Array, *, framed: bool) -> None:
         _, offsets, data = values.buffers()
@@ -148,11 +191,11 @@ class _Frames:
             self.starts = self.starts.copy()
             self.starts[rows] += FRAME.size
         numbers = pa.array(ids, mask=null).dictionary_encode()
-        self.ids, self._numbers = numbers.dictionary.to_pylist(), numbers.indices
+        self.ids, self.numbers = numbers.dictionary.to_pylist(), numbers.indices
 
     def entries(self, of: dict[int, int]) -> npt.NDArray[np.int64]:
         """Return the entry of each value for `AvroColumns`."""
-        entries = pa.array([of.get(id, REJECTED) for id in self.ids], pa.int64()).take(self._numbers)
+        entries = pa.array([of.get(id, REJECTED) for id in self.ids], pa.int64()).take(self.numbers)
         return np.asarray(entries.fill_null(NULL))
 
 
@@ -177,13 +220,17 @@ def _with(form: Form, text: str, id: int) -> Form:
         raise InvalidRequest(error.message, **error.facts, schema=id) from error
 
 
-def _of_other_units(form: Form, text: str) -> bool:
+def _of_other_units(form: str, text: str) -> bool:
     """Return whether the writer schema ``text`` has other units: Avro ignores them, so values would be wrong."""
     try:
-        require_units(tree_of([form.schema], "the schema"), tree_of([text], "the schema"))
+        require_units(tree_of([form], "the schema"), tree_of([text], "the schema"))
     except InvalidRequest:
         return True
     return False
+
+
+def _is_framed(value: bytes) -> bool:
+    return len(value) >= FRAME.size and value[0] == MAGIC
 
 
 def _wrapped(text: str, around: str | None) -> str:
@@ -195,14 +242,27 @@ def _wrapped(text: str, around: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """A writer schema. ``text`` includes all schemas that it refers to; ``schema`` is parsed for fastavro."""
+    """A writer schema. ``text`` includes all schemas that it refers to; ``schema`` is parsed for fastavro. ``opaque``:
+    its fields that are bytes in both.
+    """
 
     text: str
     schema: Any
+    opaque: Opaque | None
 
 
 def _text_of(registry: SchemaRegistry, schema: RegisteredSchema, what: str) -> str:
     return text_of(tree_of(registry.whole(schema), what)) if schema.references else schema.text
+
+
+@lru_cache(maxsize=1024)
+def _record_name(access: RegistryAccess, id: int) -> str | None:
+    """Return the full name of a writer schema, cached for the process. None if it has no name, or cannot be read."""
+    try:
+        schema = SchemaRegistry(access, SystemClock(), retries=RETRIES).schema(id)
+        return name_of(schema.text) if schema.kind == "AVRO" else None
+    except (CorruptData, InvalidRequest):
+        return None
 
 
 @lru_cache(maxsize=1024)
@@ -216,6 +276,8 @@ def _writer(access: RegistryAccess, id: int, around: str | None) -> _Writer:
         raise CorruptData(f"{what} is not Avro's", type=registered.kind)
     try:
         text = _text_of(registry, registered, what)
+        whole = opaque(text, what)
+        text = text if whole is None else whole.text
         schema = parsed(_wrapped(text, around), what)
         refuse_recursive(schema, {})
         refuse_nothing(json.loads(text), {})
@@ -223,4 +285,4 @@ def _writer(access: RegistryAccess, id: int, around: str | None) -> _Writer:
         raise CorruptData(f"{what} is nested too deep") from error
     except InvalidRequest as error:
         raise CorruptData(f"{what} cannot be read: {error}") from error
-    return _Writer(text, schema)
+    return _Writer(text, schema, whole)

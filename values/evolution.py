@@ -25,7 +25,9 @@ from typing import Any
 import pyarrow as pa
 
 from ..state.errors import InvalidRequest
+from .avro_opaque import readable
 from .avro_tree import Tree, text_of, tree_of
+from .avro_type import members_of
 from .ddl import ddl_of, list_of, map_of, struct_of
 from .form import AVRO, JSON, Form
 
@@ -49,7 +51,10 @@ def evolved(form: Form, target: Form) -> Form:
 
 
 def _evolved_avro(form: Form, target: Form) -> Form:
-    ours, other = tree_of([form.schema], "the schema"), tree_of([target.schema], "the wanted schema")
+    ours, other = (
+        tree_of([readable(form.schema)], "the schema"),
+        tree_of([readable(target.schema)], "the wanted schema"),
+    )
     if not form.registered:
         if ours == other:
             return form
@@ -108,15 +113,33 @@ def merged(ours: Tree, theirs: Tree, path: str = "") -> Tree:
     types = [each for each in (*_members(ours), *_members(theirs)) if each != NULL]
     if not types:
         raise InvalidRequest("the schema cannot evolve: a field is always null", field=path or None)
+    if isinstance(ours, list) and len(members_of(ours)) > 1:
+        kinds = _merged_branches(members_of(ours), types[len(members_of(ours)) :], path)
+        return [NULL, *kinds] if may_be_null else kinds
     kind = reduce(lambda one, other: _merged_type(one, other, path), types[1:], _merged_type(types[0], types[0], path))
     return [NULL, kind] if may_be_null else kind
+
+
+def _merged_branches(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
+    """Merge the types of two unions. New types follow the others, so that each keeps its column."""
+    kinds = list(ours)
+    for each in theirs:
+        at = next((at for at, kind in enumerate(kinds) if _same_branch(kind, each)), len(kinds))
+        kinds[at : at + 1] = [
+            _merged_type(kinds[at] if at < len(kinds) else each, each, f"{path}.member{at}".lstrip("."))
+        ]
+    return kinds
+
+
+def _same_branch(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    return ours["type"] == theirs["type"] and ("name" not in ours or _same_name(ours, theirs))
 
 
 def require_units(ours: Tree, theirs: Tree, path: str = "") -> None:
     """Raise InvalidRequest if a time or decimal of ``ours`` has another unit or scale in ``theirs``, or none."""
     for one in _members(ours):
         for other in _members(theirs):
-            if one["type"] != other["type"]:
+            if not _same_branch(one, other):
                 continue
             if one.get("logicalType", "uuid") != "uuid" and _unit(one) != _unit(other):
                 raise _conflict(path, one, other)
@@ -186,9 +209,11 @@ def _avro_fields(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], path:
 
 
 def _defaulted(field: dict[str, Any], kind: Tree) -> dict[str, Any]:
-    """Return the field with type ``kind``. A default has the type of a union's first member, so null may be last."""
-    if field.get("default") is not None and isinstance(kind, list):
-        kind = kind[::-1]
+    """Return the field with the type ``kind``. A default has the type of a union's first member: null may have to be
+    last.
+    """
+    if field.get("default") is not None and isinstance(kind, list) and kind[0] == NULL:
+        kind = [*kind[1:], NULL]
     return field | {"type": kind}
 
 

@@ -50,14 +50,31 @@ class Form:
         ``what``: the schema's name in the error.
         """
         if self.format == JSON:
+            from .avro_type import kept
             from .ddl import struct_of
 
-            return _kept(what, struct_of(self.schema, what))
+            return kept(what, struct_of(self.schema, what))
         if self.format == AVRO:
+            from .avro_opaque import readable
             from .avro_type import type_of_avro
 
-            return _kept(what, type_of_avro(self.schema, what))
+            return type_of_avro(readable(self.schema, what), what)
         return pa.string()
+
+    def record_name(self) -> str | None:
+        """Return the full name of the record of an Avro schema."""
+        from .avro_schemas import name_of
+
+        return name_of(self.schema)
+
+    def opaque(self) -> dict[str, str]:
+        """Return the fields that are bytes because no column has their type, and why."""
+        if self.format != AVRO:
+            return {}
+        from .avro_opaque import opaque
+
+        schema = opaque(self.schema)
+        return {} if schema is None else dict(schema.fields)
 
     def as_json(self) -> dict[str, Any]:
         return {"format": self.format, "schema": self.schema, "registered": self.registered}
@@ -69,15 +86,6 @@ class Form:
             case {"format": str(format), "schema": str(schema), "registered": bool(registered)}:
                 return cls(format, schema, registered)
         raise InvalidRequest("this is no form of values", got=repr(document)[:200])
-
-
-def _kept(what: str, kind: pa.DataType) -> pa.DataType:
-    """Return ``kind``. Raises InvalidRequest if Parquet has no such column."""
-    if pa.types.is_struct(kind) and not kind.num_fields:
-        raise InvalidRequest(f"{what}: a struct without fields is no column")
-    for at in range(kind.num_fields):
-        _kept(what, kind.field(at).type)
-    return kind
 
 
 class SchemaGrown(Exception):

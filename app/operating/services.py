@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ...broker.broker_watch import BrokerWatch
 from ...broker.kafka_access import KafkaAccess
+from ...broker.open import Broker
 from ...fetch.open import add_cache_gauges, make_room
 from ...fetch.reader import LogReader
 from ...follower.following import Following
@@ -52,6 +53,8 @@ class ServingParts:
     """The parts of one process. ``brokers``: advertised host and port, by node id."""
 
     reader: LogReader
+    broker: Broker | None
+    """None: only the bucket is read, or Kafka itself tiers the topics."""
     plans: Plans | None
     """None: Kafka itself tiers the topics. Leases, on which plans rest, are not possible."""
     brokers: Mapping[int, tuple[str, int]]
@@ -109,7 +112,19 @@ def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: P
                 brokers_at = {int(node): at for node, at in connection.control.cluster().addresses.items()}
             reader, plans = served.reader, served.plans
             add_cache_gauges(metrics, reader.remote)
-        yield ServingParts(reader, plans, brokers_at, clock, metrics, connection.kafka, management, services, more)
+        alone = of_bucket or settings.view.source == KIP405
+        yield ServingParts(
+            reader,
+            None if alone else connection.broker,
+            plans,
+            brokers_at,
+            clock,
+            metrics,
+            connection.kafka,
+            management,
+            services,
+            more,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,3 +198,31 @@ def test_a_glue_without_credentials_is_an_error_of_ours(moto: str, monkeypatch: 
 def test_a_property_that_pyiceberg_cannot_take_is_named(moto: str) -> None:
     with pytest.raises(InvalidRequest, match="no such catalog"):
         LakeCatalog({**of_glue(moto), "glue.max-retries": "1"})
+
+
+def test_a_catalog_whose_package_is_not_installed_is_refused_and_the_package_named(tmp_path: Path) -> None:
+    pytest.importorskip("hive_metastore")
+    with suppress(ImportError):
+        import thrift  # type: ignore[import-not-found]  # noqa: F401
+
+        pytest.skip("the package is installed")
+    with pytest.raises(InvalidRequest, match=r"pyiceberg\[hive\]"):
+        LakeCatalog({"type": "hive", "uri": "thrift://127.0.0.1:1"})
+
+
+def test_a_table_of_iceberg_3_stays_as_it_is_and_can_be_read(golden_log: Make, tmp_path: Path) -> None:
+    """pyiceberg reads that format and does not write it."""
+    world = TableWorld(golden_log("transactions"), tmp_path, limits=THREE_COMMITS)
+    run(world.round())
+    table = world.table()
+    io, rows = table.iceberg.io, world.table_digest()
+    metadata = json.loads(io.new_input(table.iceberg.metadata_location).open().read())
+    url = table.iceberg.metadata_location.replace(".metadata.json", "-3.metadata.json")
+    with io.new_output(url).create() as into:
+        into.write(json.dumps(metadata | {"format-version": 3, "next-row-id": 0}).encode())
+    with world.catalog() as catalog:
+        catalog.point(NAME, url)
+    with pytest.raises(InvalidRequest, match="a table of Iceberg's format 3; pyiceberg writes none above 2"):
+        run(world.round())
+    assert world.table_digest() == rows
+    assert world.data_files() == world.named_files(), "what was written for the commit is removed"

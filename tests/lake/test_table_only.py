@@ -14,13 +14,17 @@ from tests.lake.tables import TableWorld
 from tests.lake.test_table_flat import flat
 from tests.lake.test_table_history import delete_below
 from tests.lake.test_table_killed import killed_at
+from tests.lake.typed_logs import folder_of
 from tests.lake.typed_tables import COUNT, Make, TypedWorld, columns_of
 from tests.lake.typed_topics import DDL, json_topic
+from tests.servers.schema_registry import registry
+from tests.values.avro_samples import record, written
 from tierstate.lake.columns import Columns, Only
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_upkeep import compact
 from tierstate.state.errors import InvalidRequest
 from tierstate.values.form import Form
+from tierstate.values.schema_registry import RegistryAccess
 
 TOPIC = json_topic(COUNT, Random(3))
 NESTED = columns_of(DDL[4])
@@ -74,6 +78,43 @@ def test_a_table_of_one_value_has_the_records_with_it(
     delete_below(world, 60)
     world.follow()
     assert offsets(world)[0] >= 60
+
+
+ORDER = record(("id", "int"), ("of", "string"), name="shop.Order")
+NEWER = record(("id", "long"), ("of", "string"), ("more", ["null", "int"]), name="shop.Order")
+PAYMENT = record(("id", "int"), ("cents", "long"), name="shop.Payment")
+
+
+def test_records_of_one_subject_are_rows_and_the_others_do_not_stop_the_table(golden_log: Make, tmp_path: Path) -> None:
+    ids = [7_001, 7_002, 7_003]
+    kinds = [(ORDER, {"id": 1, "of": "a"}), (PAYMENT, {"id": 2, "cents": 3}), (NEWER, {"id": 4, "of": "b", "more": 5})]
+    values: list[bytes | None] = [
+        written(*kinds[at % 3 if at > 60 else at % 2], ids[at % 3 if at > 60 else at % 2]) for at in range(120)
+    ]
+    values[10:14] = [None, b"?", written(ORDER, kinds[0][1], 7_999), written(ORDER, kinds[0][1], 7_001) + b"\0"]
+    answers: Any = {id: (200, {"schema": schema}) for id, (schema, _) in zip(ids, kinds, strict=True)}
+    orders = [at for at in range(120) if at % (3 if at > 60 else 2) in (0, 2) and not 10 <= at < 14]
+    payments = [at for at in range(120) if at % (3 if at > 60 else 2) == 1 and not 10 <= at < 14]
+    with registry(answers) as server:
+        rows = []
+        for number, (schema, name, corrupt) in enumerate(
+            [(ORDER, "shop.Order", False), (PAYMENT, "shop.Payment", None), (ORDER, "shop.Order", True)]
+        ):
+            columns = Columns(EVERY_COLUMN, value=Form("avro", schema, True), only=Only(corrupt, record=name))
+            golden = golden_log(path=folder_of(tmp_path / f"{number}", [(None, each) for each in values]))
+            access = RegistryAccess(server.url)
+            world = TableWorld(golden, tmp_path / f"{number}t", columns=columns, registry=access, grows=("value",))
+            world.follow()
+            rows.append(offsets(world))
+            if not number:
+                assert world.table().facts.version == 1, "it grew with its own record"
+                assert world.rows().column("value").combine_chunks().type.names == ["id", "of", "more"]
+    assert rows == [orders, payments, [11, 12, 13]]
+
+
+def test_only_values_of_a_registry_have_a_subject() -> None:
+    with pytest.raises(InvalidRequest, match="only values of a registry"):
+        Columns(EVERY_COLUMN, value=Form("avro", ORDER), only=Only(record="shop.Order")).schema()
 
 
 @pytest.mark.extended

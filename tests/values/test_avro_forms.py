@@ -18,6 +18,7 @@ from tests.values.avro_samples import record, written
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import AccessDenied, InvalidRequest, TimedOut, Unavailable
 from tierstate.values.avro_values import latest_form
+from tierstate.values.evolution import evolved
 from tierstate.values.form import Form, SchemaGrown
 from tierstate.values.open import open_reader
 from tierstate.values.schema_registry import RegistryAccess, SchemaRegistry
@@ -273,3 +274,48 @@ def test_a_registry_that_is_too_slow_is_a_timeout(retries: int) -> None:
 
 def test_a_password_is_shown_nowhere() -> None:
     assert "secret" not in repr(RegistryAccess("http://x", "me", "secret"))
+
+
+NODE = {"name": "Node", "type": "record", "fields": [{"name": "v", "type": "int"}]}
+NODE["fields"] += [{"name": "next", "type": ["null", "Node"]}]  # type: ignore[operator]
+TREE = record(("id", "long"), ("list", NODE), ("tag", "string"), ("none", {"type": "array", "items": "null"}))
+
+
+def test_a_field_without_a_type_is_its_bytes_and_stops_no_other() -> None:
+    form = Form("avro", TREE)
+    kinds = [("id", pa.int64()), ("list", pa.binary()), ("tag", pa.string()), ("none", pa.binary())]
+    assert form.kind() == pa.struct(kinds)
+    assert list(form.opaque()) == ["list", "none"]
+    assert "no type that can be read here. type=Node" in form.opaque()["list"]
+    lists = [{"v": 1, "next": None}, {"v": -300, "next": {"v": 2, "next": None}}]
+    values: list[bytes | None] = [
+        written(TREE, {"id": 7, "list": each, "tag": "é", "none": [None, None]}) for each in lists
+    ]
+    deep = written(TREE, {"id": 7, "list": lists[0], "tag": "x", "none": []})[:2] + b"\x02\x02" * 500
+    rows, corrupt = read(form, [*values, None, b"", values[0][:-3], values[0] + b"\0", deep])  # type: ignore[index,operator]
+    assert rows[:2] == [
+        {"id": 7, "list": written(json.dumps(NODE), each), "tag": "é", "none": b"\x04\0"} for each in lists
+    ]
+    assert corrupt == [False, False, False, True, True, True, True]
+
+
+def test_bytes_of_a_field_without_a_type_are_those_of_the_writer_and_null_where_it_has_none() -> None:
+    optional = json.loads(TREE)
+    optional["fields"][1]["type"] = ["null", NODE]
+    older, plain = record(("id", "int"), ("tag", "string")), record(("id", "int"), ("list", "int"), ("tag", "string"))
+    with registered(json.dumps(optional), older, plain) as (server, (id, old, other)):
+        form = Form("avro", json.dumps(optional), True)
+        whole = {"id": 1, "list": {"v": 5, "next": None}, "tag": "a", "none": []}
+        rows, corrupt = read(
+            form,
+            [
+                written(json.dumps(optional), whole, id),
+                written(json.dumps(optional), whole | {"list": None}, id),
+                written(older, {"id": 2, "tag": "b"}, old),
+                written(plain, {"id": 2, "list": 3, "tag": "b"}, other),
+            ],
+            server.url,
+        )
+    assert [row and row["list"] for row in rows] == [b"\x02\x0a\0", None, None, None]
+    assert corrupt == [False, False, False, True]
+    assert evolved(form, Form("avro", older, True)).kind() == form.kind()
