@@ -17,7 +17,6 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
 from tests.operations import run_until
-from tests.tiers import few
 from tierstate.lake.table import Change
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_place import KEPT_EPOCHS, Reach, TablePlace, common_end
@@ -62,7 +61,7 @@ def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
     world.golden.tiers.view.require_fresh(0, 0)
 
 
-@pytest.mark.parametrize("start", few([100, 777, 2042], [777]))
+@pytest.mark.parametrize("start", [100, pytest.param(777, marks=pytest.mark.essential), 2042])
 def test_deleted_records_leave_the_table(world: TableWorld, start: int) -> None:
     before, files = world.rows().num_rows, world.named_files()
     delete_below(world, start)

@@ -15,7 +15,6 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.tables import NAME, TableWorld
 from tests.lake.test_table_history import delete_below
 from tests.operations import run_until
-from tests.tiers import few
 from tierstate.lake.table import Change
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_files import Attempt
@@ -203,7 +202,7 @@ def test_young_files_are_never_swept(golden_log: Make, tmp_path: Path) -> None:
     assert not strays(world.table(), TimestampMs(SystemClock().now_ms() - 86_400_000))
 
 
-@pytest.mark.parametrize("how", few(["renamed", "dropped", "another catalog"], ["another catalog"]))
+@pytest.mark.parametrize("how", ["renamed", "dropped", pytest.param("another catalog", marks=pytest.mark.essential)])
 def test_the_files_of_a_table_that_had_the_same_name_are_never_swept(world: TableWorld, how: str) -> None:
     before, facts = world.data_files(), world.table().facts
     if how == "another catalog":
