@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 
 TEXTS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
@@ -56,16 +57,16 @@ def _value(name: str, text: str) -> int | str | None:
     return text if name in TEXTS else int(float(text))
 
 
-def flights() -> list[Flight]:
-    """Return the flights in order of their hour, as they happened."""
+def flights(limit: int | None = None) -> list[Flight]:
+    """Return the first ``limit`` flights, or all, in order of their hour, as they happened."""
     read = []
-    for row in rows():
+    for row in sorted(rows(), key=itemgetter("time_hour"))[:limit]:  # texts of one form, in UTC
         typed = {name: _value(name, text) for name, text in row.items() if name}
         hour = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
         at = int(hour.replace(tzinfo=hour.tzinfo or UTC).timestamp() * 1000)
         key = None if _missing(row["tailnum"]) else row["tailnum"].encode()
         read.append(Flight(key, json.dumps(typed, separators=(",", ":")).encode(), at))
-    return sorted(read, key=lambda flight: flight.at)
+    return read
 
 
 def csv_answer() -> list[Answer]:

@@ -184,10 +184,12 @@ def get(url: str, accept: str, timeout: float = 60.0) -> tuple[bytes, dict[str, 
 
 def wait_for(what: str, seconds: float, look: Any, house: House, *names: str) -> None:
     """Wait until ``look()`` is true. Raises DemoFailed when it takes too long or one of the processes ends."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     while not look():
         for name in names:
             house.alive(name)
         if time.monotonic() > deadline:
             raise DemoFailed(f"{what} did not happen within {seconds:.0f} s")
-        time.sleep(0.1)
+        time.sleep(min(max(0.1, time.monotonic() - began), 1.0))  # a look may be a command, which takes time of others
+        began = time.monotonic()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tierstate.spark.sessions import local_session
+from tierstate.spark.sessions import SHORT_RUN, local_session
 
 from .flights import Answer
 from .house import TOPIC, DemoFailed, House
@@ -66,7 +66,7 @@ def run_spark(house: House, ranges: Ranges, parquet: Path) -> SparkResult:
 def main() -> None:
     """Read, digest, aggregate, write Parquet."""
     request = json.loads(sys.argv[1])
-    with local_session("tierstate demo") as spark:
+    with local_session("tierstate demo", jvm=SHORT_RUN) as spark:
         print(json.dumps(_tell(spark, request)))
 
 

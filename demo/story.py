@@ -77,7 +77,7 @@ class Story:
     def _produce(self) -> None:
         with self.screen.step("produce", "A year of flights") as update:
             update("reading the CSV", None)
-            flights = data.flights()[: self.limit]
+            flights = data.flights(self.limit)
             self.report.csv_answer = data.csv_answer() if self.limit is None else []
             shift = int(time.time() * 1000) - flights[-1].at
             admin = AdminClient({"bootstrap.servers": self.house.bootstrap})

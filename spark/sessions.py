@@ -29,6 +29,8 @@ WORKERS = {
 """The time that a task waits for its Python worker: Spark's default, 15 s, was too short on a machine at a load of 15.
 And the daemon that starts the workers."""
 LOOPBACK = "127.0.0.1"
+SHORT_RUN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""JVM options for a session of a minute, in which compiling well costs more than it saves."""
 QUIET_LOG = """\
 status = error
 rootLogger.level = error
@@ -73,9 +75,10 @@ def session(
 
 @contextmanager
 def local_session(
-    app_name: str, cores: int = 2, *, memory: str = "1g", config: Mapping[str, str] | None = None
+    app_name: str, cores: int = 2, *, memory: str = "1g", config: Mapping[str, str] | None = None, jvm: str = ""
 ) -> Iterator[SparkSession]:
-    """Yield a session with ``cores`` task slots in one JVM of ``memory``. ``config`` replaces and extends the defaults.
+    """Yield a session with ``cores`` task slots in one JVM of ``memory``. ``config`` replaces and extends the defaults,
+    and ``jvm`` extends the options of that JVM.
 
     The session starts in about 7 s. Use one at a time in a process: Spark would return the running session again. Sets
     PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to this interpreter: in another one, workers might not find tierstate.
@@ -87,7 +90,7 @@ def local_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _without_blanks(sys.executable)
     try:
         builder = SparkSession.Builder().master(f"local[{cores}]").appName(app_name)
-        session = builder.config(map={**_local(cores, memory, folder), **(config or {})}).getOrCreate()
+        session = builder.config(map={**_local(cores, memory, folder, jvm), **(config or {})}).getOrCreate()
         try:
             yield session
         finally:
@@ -115,7 +118,7 @@ def _without_blanks(python: str) -> str:
     return str(script)
 
 
-def _local(cores: int, memory: str, folder: Path) -> dict[str, str]:
+def _local(cores: int, memory: str, folder: Path, jvm: str) -> dict[str, str]:
     log = folder / "log4j2.properties"
     log.write_text(QUIET_LOG)
     return {
@@ -123,7 +126,7 @@ def _local(cores: int, memory: str, folder: Path) -> dict[str, str]:
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()} {jvm}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder / "local"),

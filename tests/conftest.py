@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.scheduling import another_order_each_day, begins, by_rooms
-from tests.tiers import EXPLORING, TIERS, has_nothing_essential, mark_tier, part_of
+from tests.tiers import EXPLORING, TIERS, draw_fewer, has_nothing_essential, mark_tier, part_of
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -44,6 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         mark_tier(item)
+    if config.getoption("tier") == "test":
+        for function in {item.function for item in items if item.get_closest_marker("drawn")}:  # type: ignore[attr-defined]
+            draw_fewer(function)
     items[:] = [item for item in items if part_of(item.location[0], config.getoption("part"))]
     items.sort(key=another_order_each_day if config.getoption("within") else begins)
 
@@ -51,6 +55,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import a file of which `make test` selects no test: each worker would take seconds for it."""
     return (config.option.markexpr == TIERS["test"] and has_nothing_essential(collection_path)) or None
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what was collected: a million objects that live until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 
 TOGETHER = ("tests/spark/",)
+WITH_A_BROKER = ("tests/scenarios/", "tests/consumer/", "tests/tail/", "tests/restore/", "tests/proxy/test_running")
+ALONE = ("tests/scenarios/test_demo_in_small.py",)
+"""The demo has a broker of its own, and is the longest of all."""
 LONGEST = ("spark", "scenarios", "histories", "proxy", "consumer", "api")
 
 
@@ -34,8 +37,16 @@ def another_order_each_day(item: pytest.Item) -> tuple[int, int]:
 def by_rooms(config: pytest.Config, log: Any) -> Any:
     """Return xdist's scheduler ``loadfile`` (it has no types), which treats each of these folders as one file."""
     scheduling = import_module("xdist.scheduler").LoadFileScheduling(config, log)
-    scheduling._split_scope = unit_of
+    scheduling._split_scope = unit_of_the_first_run if config.option.tier == "test" else unit_of
     return scheduling
+
+
+def unit_of_the_first_run(nodeid: str) -> str:
+    """Return the unit of a test in `make test`, where two workers run all tests that share a broker."""
+    file = nodeid.split("::", 1)[0]
+    if file.startswith(WITH_A_BROKER) and file not in ALONE:
+        return f"a broker {zlib.adler32(file.encode()) % 2}"
+    return unit_of(nodeid)
 
 
 def unit_of(nodeid: str) -> str:

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
 
 _CORE = "not slow and not containers and not alerts and (essential or not extended)"
 TIERS = {
@@ -47,6 +50,19 @@ def mark_tier(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"))
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker(pytest.mark.drawn)
+
+
+def draw_fewer(function: Any) -> None:
+    """Let hypothesis draw a quarter of a test's examples, at least five. `make nightly` draws all of them."""
+    drawn: settings = function._hypothesis_internal_use_settings  # as hypothesis's own plugin changes it
+    count = max(min(drawn.max_examples, 5), drawn.max_examples // 4)
+    function._hypothesis_internal_use_settings = settings(drawn, max_examples=count)
+
+
+def few(values: Iterable[Any], chosen: Iterable[Any]) -> list[Any]:
+    """Return the parameters of a test: those that are ``chosen`` run in `make test`, the others in CI and at night."""
+    kept = list(chosen)
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.extended) for value in values]
 
 
 def has_nothing_essential(path: Path) -> bool:

@@ -11,6 +11,7 @@ from tests.api.conftest import Log
 from tests.api.decoded import decoded, plain, split_batches
 from tests.api.gateways import RECORDS, Call, MemoryReader, Running, asgi_call
 from tests.fetch.two_tiers import golden_rows
+from tests.tiers import few
 from tierstate.api.app import create_app
 from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET
 from tierstate.api.service import FetchService
@@ -33,7 +34,7 @@ def ask(memory: MemoryReader) -> Call:
     return asgi_call(create_app(FetchService(memory, Gateway(), SystemClock())))
 
 
-@pytest.mark.parametrize("isolation", list(Isolation))
+@pytest.mark.parametrize("isolation", few(Isolation, [Isolation.READ_COMMITTED]))
 @pytest.mark.parametrize("media_type", BYTE_TYPES)
 def test_the_whole_log_reads_as_librdkafka_reads_it(
     call: Call, log: Log, media_type: str, isolation: Isolation

@@ -63,8 +63,8 @@ def read(golden: Golden, start: int, end: int, isolation: Isolation, piece_bytes
 @pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize("compression", FORMS)
 @pytest.mark.parametrize("isolation", BOTH)
-@pytest.mark.parametrize("piece_bytes", [700, MIB])
-@pytest.mark.parametrize("case", ["transactions", "zstd"])
+@pytest.mark.parametrize("piece_bytes", [700, pytest.param(MIB, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("case", ["transactions", pytest.param("zstd", marks=pytest.mark.extended)])
 def test_however_it_is_cut_it_is_what_kafkas_consumer_read(
     case: str,
     piece_bytes: int,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +30,17 @@ from tests.histories.shrink import shrink
 from tests.histories.small_fetched import SmallFetchedWorld
 from tests.histories.small_world import APPENDS, STARTS, explore
 
-BLOCKS, A_BLOCK = 30, 100
-TIERS = {0: [], 1: [pytest.mark.extended], 2: [pytest.mark.extended]}
-"""One block runs in `make test`, two in CI, the others in `make nightly`; `make prove` runs 100,000 histories."""
+
+def blocks(first: int, count: int, size: int) -> list[Any]:
+    """Return seeds: the ``first`` ones run in `make test`, three blocks in CI, the others in `make nightly`.
+
+    `make prove` runs 100,000 histories.
+    """
+    tiers = [pytest.mark.extended] * 3 + [pytest.mark.slow] * (count - 3)
+    seeds = [range(block * size, (block + 1) * size) for block in range(count)]
+    return [range(first), *(pytest.param(block, marks=tier) for block, tier in zip(seeds, tiers, strict=True))]
+
+
 ONE_OF_THREE = [0, *(pytest.param(block, marks=pytest.mark.extended) for block in (1, 2))]
 LONG = ("a segment condemned", "a segment to remove")
 """Starts of the small world that take a minute: they run in `make nightly`."""
@@ -71,18 +81,12 @@ FETCHED = (
     "topic re-created",
     "finished: all-copied",
 )
-FETCHED_A_BLOCK = 50
-FETCH_BLOCKS = [
-    pytest.param(block, marks=TIERS.get(block, [pytest.mark.slow] if block > 2 else [])) for block in range(20)
-]
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
 
 
-@pytest.mark.parametrize(
-    "block", [pytest.param(block, marks=TIERS.get(block, [pytest.mark.slow])) for block in range(BLOCKS)]
-)
-def test_every_promise_holds_in_every_history(block: int) -> None:
-    _, _, bad, seen = run_block(block * A_BLOCK, (block + 1) * A_BLOCK)
+@pytest.mark.parametrize("seeds", blocks(first=30, count=30, size=100), ids=str)
+def test_every_promise_holds_in_every_history(seeds: range) -> None:
+    _, _, bad, seen = run_block(seeds.start, seeds.stop)
     assert bad == [], "replay with: python -m tests.histories.history SEED"
     missing = [effect for effect in (*EFFECTS, *RARE, *READS) if not seen[effect]]
     assert missing == [], "the histories did not exercise what they are for"
@@ -117,9 +121,15 @@ def test_without_this_guard_a_promise_breaks(name: str) -> None:
 @pytest.mark.parametrize("name", DIRECTED)
 def test_a_history_told_step_by_step_breaks_without_its_guard(name: str) -> None:
     find = DIRECTED[name]
-    assert find() is None, "the history is broken with all guards in place"
+    assert holds(find), "the history is broken with all guards in place"
     with without(name):
         assert find() is not None
+
+
+@cache
+def holds(find: Callable[[], str | None]) -> bool:
+    """Return whether every promise holds in this history with all guards; several guards have the same history."""
+    return find() is None
 
 
 def test_every_guard_is_found_missing_or_has_its_reason_in_a_decision_note() -> None:
@@ -137,10 +147,9 @@ def test_every_interleaving_of_two_agents_means_the_same_under_every_compaction(
     assert found.states > 100
 
 
-@pytest.mark.parametrize("block", FETCH_BLOCKS)
-def test_every_promise_holds_where_agents_copy_by_fetch(block: int) -> None:
+@pytest.mark.parametrize("seeds", blocks(first=15, count=20, size=50), ids=str)
+def test_every_promise_holds_where_agents_copy_by_fetch(seeds: range) -> None:
     seen: Counter[str] = Counter()
-    seeds = range(block * FETCHED_A_BLOCK, (block + 1) * FETCHED_A_BLOCK)
     bad = [seed for seed in seeds if broken(seed, seen=seen, source="fetch") is not None]
     assert bad == [], "replay with: python -m tests.histories.history SEED --source fetch"
     assert [each for each in FETCHED if not seen[each]] == [], "the histories did not exercise what they are for"

@@ -43,6 +43,13 @@ def golden() -> Iterator[tuple[int, bytes, dict[str, Any]]]:
             yield row["partition"], bytes.fromhex(row["value"]), row
 
 
+def one_of_each_shape() -> list[bytes]:
+    """Return one golden record of each kind, state and length: the others differ from it in ids and numbers only."""
+    shapes = {(row["kind"], row.get("state"), len(value)): value for _, value, row in golden()}
+    assert len(shapes) == 25
+    return [*shapes.values()]
+
+
 def test_every_golden_record_is_decoded_and_lies_in_the_partition_that_kafka_chose() -> None:
     kinds = {"Segment": SegmentRecord, "Update": SegmentUpdate}
     seen = set()
@@ -66,7 +73,7 @@ def test_every_golden_record_is_decoded_and_lies_in_the_partition_that_kafka_cho
 
 
 def test_a_record_that_is_cut_off_is_refused() -> None:
-    for _, value, _ in golden():
+    for value in one_of_each_shape():
         for size in range(len(value)):
             with pytest.raises(CorruptData):
                 decode_record(value[:size])
@@ -74,7 +81,7 @@ def test_a_record_that_is_cut_off_is_refused() -> None:
 
 def test_a_changed_byte_is_decoded_or_refused_by_name() -> None:
     chance = random.Random(405)
-    for _, value, _ in golden():
+    for value in one_of_each_shape():
         for at in range(len(value)):
             changed = bytearray(value)
             changed[at] ^= 1 << chance.randrange(8)

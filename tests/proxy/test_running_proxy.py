@@ -46,6 +46,14 @@ def proxy(house: House, tmp_path: Path) -> Iterator[tuple[Running, str]]:
     running.stop()
 
 
+@pytest.fixture(scope="module")
+def standing(house: House) -> Iterator[tuple[Running, str]]:
+    """A proxy that no test stops."""
+    running, bootstrap = house.proxy()
+    yield running, bootstrap
+    running.stop()
+
+
 @contextmanager
 def consumer_at(bootstrap: str, topic: str, **more: int) -> Iterator[Consumer]:
     """Yield Kafka's own consumer at offset 0; it commits nothing, so it can be closed without a broker that answers."""
@@ -60,19 +68,19 @@ def consumer_at(bootstrap: str, topic: str, **more: int) -> Iterator[Consumer]:
 
 @pytest.mark.essential
 def test_the_digest_that_kafkas_own_client_makes_through_it_is_that_of_both_tiers(
-    house: House, topic: str, proxy: tuple[Running, str]
+    house: House, topic: str, standing: tuple[Running, str]
 ) -> None:
     """`--via broker` is a plain consumer from the earliest offset on."""
     both = house.json("digest", f"{topic}:0", "--via", "reader")
     alone = house.json("digest", f"{topic}:0", "--via", "broker")
-    through = house.json("digest", f"{topic}:0", "--via", "broker", "--bootstrap-server", proxy[1])
+    through = house.json("digest", f"{topic}:0", "--via", "broker", "--bootstrap-server", standing[1])
     assert through["digest"] == both["digest"] != alone["digest"]
     assert through["records"] == RECORDS
 
 
 @pytest.mark.essential
-def test_no_answer_names_a_broker_itself(kafka: KafkaSandbox, proxy: tuple[Running, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": proxy[1]})
+def test_no_answer_names_a_broker_itself(kafka: KafkaSandbox, standing: tuple[Running, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": standing[1]})
     own = {("127.0.0.1", broker.address.port) for broker in kafka.brokers}
     cluster = admin.describe_cluster(request_timeout=20).result(30)
     named = {(node.host, node.port) for node in cluster.nodes}
@@ -97,10 +105,10 @@ def test_the_access_log_has_user_topic_and_tier_of_each_read(
 
 
 @pytest.mark.essential
-def test_it_is_ready_and_counts_what_it_filled(topic: str, house: House, proxy: tuple[Running, str]) -> None:
-    management = json.loads(proxy[0].out.read_text().splitlines()[0])["management"]
+def test_it_is_ready_and_counts_what_it_filled(topic: str, house: House, standing: tuple[Running, str]) -> None:
+    management = json.loads(standing[0].out.read_text().splitlines()[0])["management"]
     eventually(lambda: get(f"http://{management}/readyz")[0] == 200)
-    house.json("digest", topic, "--via", "broker", "--bootstrap-server", proxy[1])
+    house.json("digest", topic, "--via", "broker", "--bootstrap-server", standing[1])
     page = get(f"http://{management}/metrics")[1].decode()
     values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
     assert float(values["tierstate_proxy_filled_bytes_total"]) > float(values["tierstate_proxy_passed_bytes_total"]) > 0

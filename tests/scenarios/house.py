@@ -298,8 +298,11 @@ def get(url: str, accept: str = "*/*") -> tuple[int, bytes]:
 
 def eventually(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
     """Return the first true result of ``look``. Fails the test when it takes too long."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     while not (result := look()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(BETWEEN_LOOKS_S)
+        now = time.monotonic()
+        assert now < deadline, "it did not come about"
+        time.sleep(min(max(BETWEEN_LOOKS_S, now - began), 1.0))  # a look may be a command, which takes time of others
+        began = time.monotonic()
     return result

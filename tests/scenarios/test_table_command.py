@@ -67,9 +67,9 @@ class Tables:
 
 
 @pytest.fixture(scope="module")
-def tables(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
+def tables(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
     folder = tmp_path_factory.mktemp("tables")
-    house = House(kafka_own, tmp_path_factory.mktemp("house"), "tables")
+    house = House(kafka, tmp_path_factory.mktemp("house"), "tables")
     with house.config.open("a") as settings:
         settings.write(f'[table]\nfolder = "{folder}"\ncommit_interval = "0s"\nfile_bytes = "64KiB"\n')
     house.run("init")

@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.servers.kafka_source import kafka_source_jars_for_tests
 from tests.spark.tiers import Record, Tiers
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.spark.sessions import local_session
+from tierstate.spark.sessions import SHORT_RUN, local_session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     jars = ",".join(map(str, kafka_source_jars_for_tests()))
     config = {"spark.jars": jars} if jars else {}
-    with local_session("tierstate-tests", 2, memory="512m", config=config) as session:
+    with local_session("tierstate-tests", 2, memory="512m", config=config, jvm=SHORT_RUN) as session:
         yield session
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.tiers import few
 from tierstate.state.apply import PartitionState
 from tierstate.state.facts import LeaderElected, LiveFact, SegmentCopyStarted
 from tierstate.state.ids import RemoteSegmentId
@@ -306,7 +307,7 @@ def delivered(world: World) -> bool:
     return True
 
 
-@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.extended) for block in range(2, 20))])
+@pytest.mark.parametrize("block", few(range(20), [0]))
 def test_erasing_never_changes_what_the_rest_means(block: int, build: Build) -> None:
     for seed in range(block * 100, block * 100 + 100):
         assert history(build, seed) is None, f"seed {seed}"

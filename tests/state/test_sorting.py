@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.tiers import few
 from tierstate.state.apply import PartitionState
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact
@@ -45,7 +46,7 @@ def some_lineage(rnd: random.Random, lineages: str) -> Lineage:
 
 
 @pytest.mark.parametrize("lineages", ["one", "several"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", few(range(25), range(5)))
 def test_a_shelf_says_what_sorting_everything_out_says(seed: int, lineages: str, build: Build) -> None:
     rnd = random.Random(seed)
     shelf, standing, lineage = SortingTable(), dict[RemoteSegmentId, SegmentMeaning](), some_lineage(rnd, lineages)
@@ -92,7 +93,7 @@ def test_one_segment_more_or_less_leaves_the_coverage_elsewhere_untouched(build:
     assert sum(any(piece is old for old in before) for piece in again) == 97
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", few(range(8), range(2)))
 def test_a_state_of_many_segments_equals_the_definition_after_every_fact(seed: int, build: Build) -> None:
     rnd = random.Random(seed)
     state, live = PartitionState(build.partition), dict[str, LiveFact]()
