@@ -205,7 +205,14 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "By how much this machine's clock and another one differ: a broker's, or the object store's.",
         ("clock",),
     ),
-    "tierstate_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
+    "tierstate_view_age_seconds": (
+        "Since the view was last known to be at the end of the topic, or of the bucket's archive.",
+        ("tier_partition",),
+    ),
+    "tierstate_newest_fact_age_seconds": (
+        "Age of the newest fact that the bucket's archive has, in a proxy of the bucket alone.",
+        ("tier_partition",),
+    ),
     "tierstate_history_broken": (
         "1: the tier-state topic has parted from its archive (an older backup was put back), and nothing is deleted.",
         (),
