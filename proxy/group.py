@@ -43,6 +43,11 @@ class Member:
     waits: int = 0
     assignment: bytes = b""
 
+    @property
+    def client_id(self) -> str:
+        """Return the client's name, with which `groups.py` begins each id."""
+        return self.id.rpartition("-")[0]
+
 
 class Group:
     def __init__(self) -> None:
@@ -73,6 +78,10 @@ class Group:
             return UNKNOWN_MEMBER
         self._prepare(now)
         return NONE
+
+    def member_of(self, instance: str | None) -> str:
+        """Return the id of the member with this instance id, or no id."""
+        return next((each.id for each in self.members.values() if instance and each.instance == instance), "")
 
     def check(self, member_id: str, generation: int, now: float) -> int:
         """Note that a member lives. Return an error code if it is not of this generation, or must join the next one."""

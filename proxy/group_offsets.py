@@ -60,6 +60,12 @@ class GroupOffsets:
         except sqlite3.Error as error:
             raise DiskFull("the groups' offsets cannot be written", group_id=group[1], reason=error) from error
 
+    def groups(self, user: str) -> set[str]:
+        """Return the names of the user's groups that have offsets."""
+        with self._lock:
+            rows = self._database.execute("SELECT DISTINCT name FROM offsets WHERE user = ?", (user,)).fetchall()
+        return {name for (name,) in rows}
+
     def of(self, group: GroupId) -> dict[tuple[str, int], Committed]:
         """Return the offsets of a group by topic id and partition."""
         with self._lock:

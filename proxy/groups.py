@@ -1,7 +1,8 @@
 """The answers to consumers' groups of a proxy that reads the bucket alone. Used by the proxy's event loop only.
 
 A request that waits (JoinGroup, SyncGroup) looks at its group every `LOOK_S` seconds, and so do all others of the
-group, so that nothing else has to watch for silent members. KIP-848's groups and transactions are not offered.
+group, so that nothing else has to watch for silent members. Transactions are not offered. `replica.py` refuses groups
+of KIP-848.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
 from cachetools import LRUCache
-from kafka.protocol import consumer, metadata
+from kafka.protocol import admin, consumer, metadata
 
 from ..runtime.clock import Clock
 from ..runtime.id_source import system_random
@@ -27,10 +28,22 @@ from .replica_answers import HOST, NODE, PORT, Bucket, entries_of
 
 LOOK_S = 0.05
 MOST_GIVEN = 10_000
+FIRST_OF_SEVERAL_KEYS, FIRST_OF_SEVERAL_MEMBERS, FIRST_OF_SEVERAL_GROUPS = 4, 3, 8
+"""The first versions of FindCoordinator, LeaveGroup and OffsetFetch for several at once (KIP-699, 345, 709)."""
 FIRST_WITH_MEMBER_ID = 4
 """The first version of JoinGroup in which a new member joins with an id that it was given (KIP-394)."""
 MEMBER_ID_REQUIRED, TRANSACTIONS_DENIED, GROUP_KEY = 79, 53, 0
 NOTHING = Committed(-1, NO_EPOCH, "")
+DEAD, NO_SUCH_GROUP, FIRST_WITH_NO_SUCH_GROUP = "Dead", 69, 6
+"""How DescribeGroups answers for a group without members and offsets: by a state, from version 6 on by an error."""
+CLASSIC = "classic"
+STATES = {
+    Phase.EMPTY: "Empty",
+    Phase.JOINING: "PreparingRebalance",
+    Phase.SYNCING: "CompletingRebalance",
+    Phase.STABLE: "Stable",
+}
+"""The names of Kafka's protocol."""
 
 
 class Call(NamedTuple):
@@ -55,15 +68,21 @@ class Groups:
         """Ids of members that were given, and did not join yet."""
 
     def _group(self, call: Call) -> Group:
-        group = self._groups.get(call.group) or Group()
+        return self._group_of(call.group)
+
+    def _group_of(self, group_id: GroupId) -> Group:
+        group = self._groups.get(group_id) or Group()
         group.step(self._now())
         return group
 
     async def find(self, call: Call) -> Any:
-        node = {"node_id": NODE, "host": HOST, "port": PORT, "error_code": NONE}
-        if call.request.key_type != GROUP_KEY:
-            node = {"node_id": -1, "host": "", "port": -1, "error_code": TRANSACTIONS_DENIED}
-        return metadata.FindCoordinatorResponse(error_message=None, **node)
+        answer, request = metadata.FindCoordinatorResponse, call.request
+        node = {"node_id": NODE, "host": HOST, "port": PORT, "error_code": NONE, "error_message": None}
+        if request.key_type != GROUP_KEY:
+            node |= {"node_id": -1, "host": "", "port": -1, "error_code": TRANSACTIONS_DENIED}
+        if call.version < FIRST_OF_SEVERAL_KEYS:
+            return answer(**node)
+        return answer(coordinators=[answer.Coordinator(key=key, **node) for key in request.coordinator_keys])
 
     async def join(self, call: Call) -> Any:
         request, group = call.request, self._group(call)
@@ -126,7 +145,15 @@ class Groups:
         return consumer.HeartbeatResponse(error_code=code)
 
     async def leave(self, call: Call) -> Any:
-        return consumer.LeaveGroupResponse(error_code=self._group(call).leave(call.request.member_id, self._now()))
+        answer, request, group = consumer.LeaveGroupResponse, call.request, self._group(call)
+        if call.version < FIRST_OF_SEVERAL_MEMBERS:
+            return answer(error_code=group.leave(request.member_id, self._now()))
+        members = []
+        for each in request.members:
+            code = group.leave(each.member_id or group.member_of(each.group_instance_id), self._now())
+            fields = {"member_id": each.member_id, "group_instance_id": each.group_instance_id, "error_code": code}
+            members.append(answer.MemberResponse(**fields))
+        return answer(error_code=NONE, members=members)
 
     async def commit(self, call: Call) -> Any:
         request, group, kind = call.request, self._group(call), consumer.OffsetCommitResponse.OffsetCommitResponseTopic
@@ -167,23 +194,85 @@ class Groups:
             return None, self._bucket.code_of(error)
 
     async def fetch(self, call: Call) -> Any:
-        kind = consumer.OffsetFetchResponse.OffsetFetchResponseTopic
+        answer, request = consumer.OffsetFetchResponse, call.request
+        if call.version < FIRST_OF_SEVERAL_GROUPS:
+            kind = answer.OffsetFetchResponseTopic
+            topics = await self._fetched(call.group, request.topics, kind, kind.OffsetFetchResponsePartition)
+            return answer(topics=topics, error_code=NONE)
+        of_group, groups = answer.OffsetFetchResponseGroup, []
+        kind = of_group.OffsetFetchResponseTopics
+        for each in request.groups:
+            group = call.user, each.group_id
+            topics = await self._fetched(group, each.topics, kind, kind.OffsetFetchResponsePartitions)
+            groups.append(of_group(group_id=each.group_id, topics=topics, error_code=NONE))
+        return answer(groups=groups)
+
+    async def _fetched(self, group: GroupId, wanted: Any, kind: Any, part: Any) -> list[Any]:
+        """Return the offsets of a group in the classes ``kind`` for a topic and ``part`` for a partition."""
 
         def fetched() -> list[Any]:
-            kept = self._bucket.offsets.of(call.group)
+            kept = self._bucket.offsets.of(group)
             topics = []
-            for topic, partitions in self._wanted(call.request.topics, kept):
-                topic_id, code = self._topic_id(call.user, topic)
+            for topic, partitions in self._wanted(wanted, kept):
+                topic_id, code = self._topic_id(group[0], topic)
                 entries = []
                 for number in partitions:
                     committed = kept.get((str(topic_id), number), NOTHING)
                     fields = {"partition_index": number, "error_code": code, "metadata": committed.metadata}
                     fields |= {"committed_offset": committed.offset, "committed_leader_epoch": committed.epoch}
-                    entries.append(kind.OffsetFetchResponsePartition(**fields))
+                    entries.append(part(**fields))
                 topics.append(kind(name=topic, partitions=entries))
             return topics
 
-        return consumer.OffsetFetchResponse(topics=await self._metadata.run(fetched, goes_on=True), error_code=NONE)
+        return await self._metadata.run(fetched, goes_on=True)
+
+    async def list_all(self, call: Call) -> Any:
+        kind = admin.ListGroupsResponse.ListedGroup
+        states = {text.lower() for text in call.request.states_filter or ()}
+        types = {text.lower() for text in call.request.types_filter or ()}
+        groups = []
+        for name in sorted(await self._names(call.user)):
+            group = self._group_of((call.user, name))
+            state = STATES[group.phase]
+            if (not states or state.lower() in states) and (not types or CLASSIC in types):
+                fields = {"group_state": state, "group_type": CLASSIC}
+                groups.append(kind(group_id=name, protocol_type=group.kind, **fields))
+        return admin.ListGroupsResponse(error_code=NONE, groups=groups)
+
+    async def describe(self, call: Call) -> Any:
+        names = await self._names(call.user)
+        groups = [self._described(call, name, name in names) for name in call.request.groups]
+        return admin.DescribeGroupsResponse(groups=groups)
+
+    def _described(self, call: Call, name: str, exists: bool) -> Any:
+        kind, group = admin.DescribeGroupsResponse.DescribedGroup, self._group_of((call.user, name))
+        code = NO_SUCH_GROUP if not exists and call.version >= FIRST_WITH_NO_SUCH_GROUP else NONE
+        stable = group.phase is Phase.STABLE
+        members = [
+            kind.DescribedGroupMember(
+                member_id=each.id,
+                group_instance_id=each.instance,
+                client_id=each.client_id,
+                client_host="",
+                member_metadata=each.protocols[group.protocol] if stable else b"",
+                member_assignment=each.assignment if stable else b"",
+            )
+            for each in group.members.values()
+        ]
+        return kind(
+            error_code=code,
+            error_message=None,
+            group_id=name,
+            group_state=STATES[group.phase] if exists else DEAD,
+            protocol_type=group.kind,
+            protocol_data=group.protocol if stable else "",
+            members=members,
+        )
+
+    async def _names(self, user: str) -> set[str]:
+        """Return the names of the user's groups that have members or offsets."""
+        names = await self._metadata.run(lambda: self._bucket.offsets.groups(user), goes_on=True)
+        return names | {name for (of, name), group in self._groups.items() if of == user and group.members}
 
     def _wanted(self, topics: Any, kept: Iterable[tuple[str, int]]) -> list[tuple[str, list[int]]]:
         """Return the topics of a request with their partitions; ``topics`` None: all that have offsets."""
@@ -223,10 +312,12 @@ class GroupOffer(NamedTuple):
 
 GROUP_OFFERS: dict[int, GroupOffer] = {
     8: GroupOffer(consumer.OffsetCommitRequest, 9, Groups.commit),
-    9: GroupOffer(consumer.OffsetFetchRequest, 7, Groups.fetch),
-    Key.FIND_COORDINATOR: GroupOffer(metadata.FindCoordinatorRequest, 3, Groups.find),
+    9: GroupOffer(consumer.OffsetFetchRequest, 9, Groups.fetch),
+    Key.FIND_COORDINATOR: GroupOffer(metadata.FindCoordinatorRequest, 6, Groups.find),
     11: GroupOffer(consumer.JoinGroupRequest, 9, Groups.join),
     12: GroupOffer(consumer.HeartbeatRequest, 4, Groups.heartbeat),
-    13: GroupOffer(consumer.LeaveGroupRequest, 2, Groups.leave),
+    13: GroupOffer(consumer.LeaveGroupRequest, 5, Groups.leave),
     14: GroupOffer(consumer.SyncGroupRequest, 5, Groups.sync),
+    15: GroupOffer(admin.DescribeGroupsRequest, 6, Groups.describe),
+    16: GroupOffer(admin.ListGroupsRequest, 5, Groups.list_all),
 }

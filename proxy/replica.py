@@ -52,6 +52,8 @@ OFFERED = {
     int(key): (kind, max(APIS[key].oldest, kind.valid_versions[0]), newest) for key, (kind, newest) in _KINDS.items()
 }
 """The message, the oldest and the newest version of each request that is offered. No other is decoded."""
+HEARTBEAT = APIS[Key.CONSUMER_GROUP_HEARTBEAT]
+"""KIP-848's groups are refused by `_only_classic_groups`."""
 _HEADER = struct.Struct(">hhi")
 _INT32 = struct.Struct(">i")
 
@@ -110,6 +112,8 @@ class Session:
         key, version, correlation = _HEADER.unpack_from(frame)
         if key == Key.API_VERSIONS and version > APIS[key].newest:
             return _encoded(_versions(UNSUPPORTED_VERSION), 0, correlation)
+        if key == Key.CONSUMER_GROUP_HEARTBEAT:
+            return _only_classic_groups(correlation)
         request = _decoded(key, version, frame)
         match key:
             case Key.API_VERSIONS:
@@ -173,8 +177,18 @@ def _authenticated(code: int, message: str | None, reply: bytes = b"") -> Any:
 
 def _versions(code: int) -> Any:
     kind = ApiVersionsResponse.ApiVersion
-    keys = [kind(api_key=key, min_version=low, max_version=high) for key, (_, low, high) in sorted(OFFERED.items())]
+    ranges = {key: (oldest, newest) for key, (_, oldest, newest) in OFFERED.items()}
+    ranges[HEARTBEAT.key] = HEARTBEAT.oldest, HEARTBEAT.newest
+    keys = [kind(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(ranges.items())]
     return ApiVersionsResponse(error_code=code, api_keys=keys)
+
+
+def _only_classic_groups(correlation: int) -> bytes:
+    """Return the answer of a broker without KIP-848. Clients then name the setting that they need; librdkafka waits for
+    ever if the request is not offered. Fields: throttle, error, message, member, epoch, interval, no assignment, tags.
+    """
+    answer = struct.pack(">ibihbbiibb", correlation, 0, 0, UNSUPPORTED_VERSION, 0, 0, 0, 0, -1, 0)
+    return _INT32.pack(len(answer)) + answer
 
 
 def _decoded(key: int, version: int, frame: bytes) -> Any:

@@ -5,6 +5,7 @@ Fetch                   no records; below the end of the remote tier OFFSET_OUT_
 ListOffsets             the end, or no record for a time; the relay adds earlier offsets
 OffsetForLeaderEpoch    the newest epoch, which ends at the end; the relay adds earlier epochs
 Metadata                one node, and the topics that the user may read
+DescribeCluster         one node
 DescribeConfigs         no settings: the bucket has none
 
 Versions that name topics by their ids are not offered, because old topics have their ids as names.
@@ -174,6 +175,13 @@ def configs(bucket: Bucket, user: str, request: Any) -> Any:
     return answer(results=[result(each) for each in request.resources])
 
 
+def cluster(bucket: Bucket, user: str, request: Any) -> Any:
+    answer = admin.DescribeClusterResponse
+    node = answer.DescribeClusterBroker(broker_id=NODE, host=HOST, port=PORT, rack=None, is_fenced=False)
+    kind = {"endpoint_type": request.endpoint_type, "cluster_id": bucket.cluster_id, "controller_id": NODE}
+    return answer(error_code=codes.NONE, error_message=None, brokers=[node], **kind)
+
+
 class Offer(NamedTuple):
     """A request that the node answers, up to version ``newest``, and the function that answers it."""
 
@@ -188,4 +196,5 @@ OFFERS: dict[int, Offer] = {
     Key.METADATA: Offer(metadata.MetadataRequest, 9, topics),
     Key.OFFSET_FOR_LEADER_EPOCH: Offer(consumer.OffsetForLeaderEpochRequest, 4, epochs),
     32: Offer(admin.DescribeConfigsRequest, 4, configs),
+    Key.DESCRIBE_CLUSTER: Offer(admin.DescribeClusterRequest, 2, cluster),
 }

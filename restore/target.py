@@ -17,7 +17,11 @@ from ..state.errors import BrokerUnavailable, InvalidRequest, TimedOut, UnknownT
 from ..state.offsets import TimestampMs
 
 TIME_TYPE, BEFORE, AFTER = "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
-RETENTION, MIN_ISR = "retention.ms", "min.insync.replicas"
+RETENTION, MIN_ISR, SEGMENT = "retention.ms", "min.insync.replicas", "segment.bytes"
+LEAST_SEGMENT = 1 << 20
+"""The least that Kafka 4 takes for ``segment.bytes`` (KIP-1030)."""
+_GONE = ("message.format.version", "message.timestamp.difference.max.ms", "message.downconversion.enable")
+"""Settings that Kafka 4 no longer has (KIP-724). The second would also refuse old records."""
 _ASKED = (TIME_TYPE, BEFORE, RETENTION)
 _NOT_KEPT = ("remote.storage.enable", "remote.log.", "internal.", "confluent.")
 """Beginnings of settings that need what another cluster may not have."""
@@ -46,7 +50,7 @@ def new_topic(
         config = {RETENTION: "-1"}
         replicas = NO_REPLICATION
     else:
-        dropped = sorted(each for each in backup.config if each.startswith(_NOT_KEPT + _REPLICAS_OF_BROKERS))
+        dropped = sorted(each for each in backup.config if each.startswith(_NOT_KEPT + _REPLICAS_OF_BROKERS + _GONE))
         config = {key: value for key, value in backup.config.items() if key not in dropped}
         replicas = min(backup.replication_factor, brokers)
         if dropped:
@@ -56,6 +60,9 @@ def new_topic(
     if config.get(TIME_TYPE) == "LogAppendTime":
         config[TIME_TYPE] = "CreateTime"
         notes.append(f"{TIME_TYPE}=CreateTime, not LogAppendTime: otherwise the stored times would be lost")
+    if int(config.get(SEGMENT, LEAST_SEGMENT)) < LEAST_SEGMENT:
+        notes.append(f"{SEGMENT}={LEAST_SEGMENT}, not {config[SEGMENT]}: Kafka 4 takes no less")
+        config[SEGMENT] = str(LEAST_SEGMENT)
     for each in (BEFORE, AFTER):
         if config.pop(each, None) is not None:
             notes.append(f"{each} is not set: it would refuse old records")

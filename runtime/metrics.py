@@ -181,7 +181,10 @@ GAUGES = _documented(
         "tierstate_object_store_away": "1 while the object store did not answer when it was last asked.",
         "tierstate_clock_difference_seconds{clock}": "By how much this machine's clock and another one differ: a "
         "broker's, or the object store's.",
-        "tierstate_view_age_seconds{tier_partition}": "Since the view was last known to be at the end of the topic.",
+        "tierstate_view_age_seconds{tier_partition}": "Since the view was last known to be at the end of the topic, "
+        "or of the bucket's archive.",
+        "tierstate_newest_fact_age_seconds{tier_partition}": "Age of the newest fact that the bucket's archive has, in "
+        "a proxy of the bucket alone.",
         "tierstate_history_broken": "1: the tier-state topic has parted from its archive (an older backup was put "
         "back), and nothing is deleted.",
         "tierstate_prefix_contested": "1: another cluster, a copy of this one above all, writes below the same bucket "

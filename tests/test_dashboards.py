@@ -104,10 +104,12 @@ def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
             tables = house.start("table", "follow", "--set", folder)
             eventually(lambda: tables.out.read_text())
             eventually(lambda: "tierstate_table_rows_total{" in of_serving(tables))
+            eventually(lambda: list(house.store.glob("_tierstate/*/*/archive/*")))
+            of_bucket, _ = house.proxy("--source", "bucket", "--set", f"state_dir={house.folder / 'of-bucket'}")
             pages = {
                 "tierstate-agent": agent.metrics(),
                 "tierstate-gateway": of_serving(gateway),
-                "tierstate-proxy": of_serving(proxy),
+                "tierstate-proxy": of_serving(proxy) + of_serving(of_bucket),
                 "tierstate-table": of_serving(tables),
             }
             yield Exposed({job: metrics_in(page) for job, page in pages.items()}, pages)

@@ -17,7 +17,6 @@ from ...follower.following import Following
 from ...follower.open import open_view
 from ...follower.view_watch import ViewWatch
 from ...kip405.view import MetadataWatch
-from ...runtime.answer_watch import AnswerWatch
 from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, fan_out
 from ...runtime.logs import log_events
@@ -25,9 +24,10 @@ from ...runtime.management import Health, ManagementServer
 from ...runtime.metrics import Metrics
 from ...runtime.service import Service
 from ...runtime.settings import Process, Settings
-from ...runtime.watchdog import Supervisor, Watchdog, go_round, loop
+from ...runtime.watchdog import Supervisor, Watchdog, loop
 from ...state.view import READY_AGE_S
 from ...storage.wrapped_stores import living
+from ..looking.bucket_watch import BucketWatch
 from ..looking.watching import (
     ending_with,
     feed_loop_gauges,
@@ -43,9 +43,6 @@ from ..opening.kip405_connection import Kip405Connection
 from ..opening.open import refuse_past
 from .plans import Plans, plans_of
 from .upkeep import identity_or_first, seed_of
-
-LONGEST_LOOK_S = 60.0
-"""Seconds after which a look at the bucket counts as unanswered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,20 +188,15 @@ def _bucket(
 ) -> _Served:
     connection = stack.enter_context(BucketConnection(Connection(settings, clock, listener=listener)))
     view = connection.view()
-    watch = AnswerWatch(
-        connection.advance,
-        "the bucket does not answer.",
-        clock,
-        every_s=settings.proxy.follow,
-        again_s=settings.proxy.follow,
-        timeout_s=LONGEST_LOOK_S,
-    )
-    follows = Service("store watch", lambda stop: go_round("store watch", stop, watch.look, watch.pause_s))
+    watch = BucketWatch(connection, view, clock, settings.proxy.follow, listener)
+    follows = not settings.view.as_of
+    if follows:
+        watch.feed(metrics)
     return _Served(
         connection.parts,
         connection.reader(view),
         None,
-        [] if settings.view.as_of else [follows],
+        [Service("store watch", watch.run)] if follows else [],
         why_unhealthy,
-        lambda: [f"the view does not get on: {watch.trouble}"] if watch.trouble else [],
+        watch.behind,
     )

@@ -31,7 +31,7 @@ def parts() -> dict[str, str]:
     return {
         "apis": table(("request (key) versions", "what is done", "when read-only"), rows),
         "clients": table(
-            ("clients", "begin at", "tested"),
+            ("clients", "read from", "tested"),
             [(", ".join(names), ways, date) for (ways, date), names in clients.items()],
         ),
     }

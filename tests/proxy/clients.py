@@ -95,12 +95,15 @@ CLIENTS: dict[str, Whole] = {
 }
 """The same clients, from the earliest offset. Java's is the console consumer, which needs no compiler. It cannot begin
 at a time, and begins at an offset of one partition only, so `ANYWHERE` has a program of Kafka's consumer instead."""
-EARLIEST_WAY, BORDER, TIME, GROUP = "earliest", "offset", "time", "group"
+EARLIEST_WAY, BORDER, TIME, GROUP, NO_BROKERS = "earliest", "offset", "time", "group", "without brokers"
 WAYS = {
-    **dict.fromkeys(ANYWHERE, (EARLIEST_WAY, BORDER, TIME, GROUP)),
-    **dict.fromkeys(("rskafka", "kcat", "spark's kafka source", "flink's kafka source"), (EARLIEST_WAY, BORDER, TIME)),
+    **dict.fromkeys(ANYWHERE, (EARLIEST_WAY, BORDER, TIME, GROUP, NO_BROKERS)),
+    **dict.fromkeys(
+        ("rskafka", "kcat", "spark's kafka source", "flink's kafka source"), (EARLIEST_WAY, BORDER, TIME, NO_BROKERS)
+    ),
 }
-"""How each client can begin: at the earliest offset, at given offsets, at a time, where its group has committed.
+"""How each client can begin: at the earliest offset, at given offsets, at a time, where its group has committed. And
+that it begins in all these ways at a proxy of the bucket alone.
 rskafka and Spark have no groups. A kcat that ends after some records commits more than it wrote, also at a broker.
 Flink's source joins no group: it commits at its checkpoints, and a job that ends does not wait for its last commit."""
 ALIKE = tuple(name for name in CLIENTS if name != "librdkafka" and "java" not in name)
@@ -123,3 +126,11 @@ READS = {
     "rskafka": "of-rskafka",
 }
 """The topics of clients that do not read every codec. rskafka fails at a null header and at a transaction's marker."""
+
+
+def level_of(client: str) -> Isolation:
+    return Isolation.READ_UNCOMMITTED if client in UNCOMMITTED_ONLY else Isolation.READ_COMMITTED
+
+
+def without_markers(client: str, rows: Rows) -> Rows:
+    return [row for row in rows if row[3] not in MARKERS] if client in SHOW_MARKERS else rows

@@ -19,20 +19,21 @@ from xml.etree import ElementTree
 
 import confluent_kafka
 
-from tests.proxy.clients import BORDER, CLIENTS, EARLIEST_WAY, GROUP, TIME, WAYS
+from tests.proxy.clients import BORDER, CLIENTS, EARLIEST_WAY, GROUP, NO_BROKERS, TIME, WAYS
 from tests.proxy.other_clients import GO, KAFKA_PYTHON, NODE, RUST
 from tests.servers.java_clients import FLINK
 from tests.servers.kafka_source import RELEASE
 from tierstate.sandbox.artifacts import RELEASES
 
 RESULTS = Path(__file__).with_name("clients.json")
-FILES = ("test_clients.py", "test_clients_from_anywhere.py")
+FILES = ("test_clients.py", "test_clients_from_anywhere.py", "test_without_brokers.py")
 TESTS = {
     "test_a_client_reads_what_it_read_before_the_trim": EARLIEST_WAY,
     "test_a_client_reads_large_records_and_times_of_append": EARLIEST_WAY,
     "test_a_client_begins_at_borders": BORDER,
     "test_a_client_begins_at_a_time": TIME,
     "test_a_group_goes_on_where_it_committed_in_the_remote_tier": GROUP,
+    "test_a_client_reads_all_that_was_copied_and_begins_anywhere": NO_BROKERS,
 }
 """The tests of each client, with the start that they prove."""
 

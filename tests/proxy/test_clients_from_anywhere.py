@@ -19,12 +19,11 @@ from tests.proxy.clients import (
     ANYWHERE,
     GROUP,
     IGNORE_APPEND_TIME,
-    MARKERS,
     PARTITIONS,
     READS,
-    SHOW_MARKERS,
-    UNCOMMITTED_ONLY,
     WAYS,
+    level_of,
+    without_markers,
 )
 from tests.proxy.python_clients import Rows
 from tests.proxy.running import RunningProxy, running
@@ -100,14 +99,6 @@ class World(Scenario):
     def skip_if_absent(self, client: str) -> None:
         if client in self.absent:
             pytest.skip(f"{client}: {self.absent[client]}")
-
-
-def level_of(client: str) -> Isolation:
-    return Isolation.READ_UNCOMMITTED if client in UNCOMMITTED_ONLY else Isolation.READ_COMMITTED
-
-
-def without_markers(client: str, rows: Rows) -> Rows:
-    return [row for row in rows if row[3] not in MARKERS] if client in SHOW_MARKERS else rows
 
 
 def at_times(bootstrap: str, topic: str, times: range) -> dict[tuple[str, int], list[int]]:

@@ -20,8 +20,9 @@ RECORDS = 400
 
 def table(bootstrap: str, topic: str, state: Path) -> tuple[int, int, str]:
     """Run an application without state on disk; return restored records, keys, and the table's digest."""
-    command = [*java_program("Table", kafka_streams(), kafka_libs()), bootstrap, topic, topic, str(state), str(RECORDS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    program = java_program("Table", kafka_streams(), kafka_libs())
+    arguments = [bootstrap, topic, topic, str(state), str(RECORDS), "table"]
+    done = subprocess.run([*program, *arguments], capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr[-3000:]
     restored, keys, digest = done.stdout.split()[-3:]
     return int(restored), int(keys), digest

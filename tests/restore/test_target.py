@@ -45,6 +45,14 @@ def test_settings_that_would_lose_or_refuse_old_records_are_replaced_and_named()
         assert any(name in note for note in plan.notes), name
 
 
+def test_settings_that_kafka_4_refuses_are_replaced_and_named() -> None:
+    plan = new_topic("new", 2, 3, backup(message_format_version="2.8", segment_bytes="20000"), {})
+    assert plan.create is not None
+    assert plan.create.config == {"segment.bytes": "1048576"}
+    for name in ("message.format.version", "segment.bytes=1048576, not 20000"):
+        assert any(name in note for note in plan.notes), name
+
+
 def test_without_a_backup_nothing_expires() -> None:
     plan = new_topic("new", 2, 3, None, {"compression.type": "producer"})
     assert plan.create is not None

@@ -16,7 +16,8 @@ import pytest
 from moto import settings as moto_settings
 from moto.server import ThreadedMotoServer
 
-from tests.scenarios.house import Done, House, eventually, run
+from tests.scenarios.house import Done, House, eventually, get, run
+from tests.scenarios.lost_topics import read_rows
 from tierstate import connect, read_records
 from tierstate.app.opening.bucket_connection import BucketConnection
 from tierstate.app.opening.connection import Connection
@@ -105,6 +106,37 @@ def test_digests_are_those_that_were_read_with_brokers(burned: Burned) -> None:
         digests = burned.json("digest", f"{burned.topic}:{number}")
         assert [(each["start_offset"], each["end_offset"]) for each in digests["partitions"]] == [(0, end)]
         assert digests["digest"] == digest
+
+
+def test_a_proxy_reports_a_store_that_is_away_and_serves_what_it_has(burned: Burned, tmp_path: Path) -> None:
+    process, address = burned.house.proxy("--source", "bucket", "--set", "proxy.follow=1s")
+    management = f"http://{process.said()['management']}"
+
+    def gauge(name: str) -> float:
+        lines = get(f"{management}/metrics")[1].decode().splitlines()
+        return max(float(line.split()[-1]) for line in lines if line.startswith(f"tierstate_{name}"))
+
+    def read() -> list[int]:
+        rows = read_rows({"bootstrap.servers": address}, burned.topic, 0, burned.ends[0] - 1)
+        return [offset for offset, _ in rows]
+
+    before = read()
+    assert gauge("object_store_away") == 0
+    assert gauge("newest_fact_age_seconds") > gauge("view_age_seconds")
+    burned.house.store.rename(tmp_path / "away")
+    try:
+        eventually(lambda: gauge("object_store_away") == 1)
+        age = gauge("view_age_seconds")
+        assert b"the view does not get on" in get(f"{management}/readyz")[1]
+        assert read() == before
+        eventually(lambda: gauge("view_age_seconds") > age + 1)
+    finally:
+        (tmp_path / "away").rename(burned.house.store)
+    eventually(lambda: gauge("view_age_seconds") < age)
+    assert gauge("object_store_away") == 0
+    (failure,) = process.events("chore failed")
+    assert "reads go on by the view as it is" in failure["error"]
+    assert process.stop() == 0
 
 
 def test_consume_says_first_how_old_the_view_is_and_gives_every_record(burned: Burned) -> None:

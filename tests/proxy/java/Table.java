@@ -18,10 +18,11 @@ import org.apache.kafka.streams.state.QueryableStoreTypes;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * A Kafka Streams table of a topic, held in memory: BOOTSTRAP TOPIC APPLICATION STATE_FOLDER ENTRIES.
+ * A Kafka Streams table of a topic, held in memory: BOOTSTRAP TOPIC APPLICATION STATE_FOLDER ENTRIES KIND.
  *
  * Prints how many records were restored, how many keys the table has, and its digest. The topic is its own changelog:
- * an application that begins again restores from the topic's beginning up to what it had committed.
+ * an application that begins again restores from the topic's beginning up to what it had committed. A table of the KIND
+ * "global" has no group: it is restored whole each time.
  */
 public final class Table {
     public static void main(String[] given) throws Exception {
@@ -35,8 +36,13 @@ public final class Table {
         config.put("num.standby.replicas", "0");
 
         StreamsBuilder builder = new StreamsBuilder();
-        builder.table(given[1], Consumed.with(Serdes.String(), Serdes.ByteArray()),
-            Materialized.as(Stores.inMemoryKeyValueStore("table")));
+        var consumed = Consumed.with(Serdes.String(), Serdes.ByteArray());
+        var materialized = Materialized.<String, byte[]>as(Stores.inMemoryKeyValueStore("table"));
+        if (given[5].equals("global")) {
+            builder.globalTable(given[1], consumed, materialized);
+        } else {
+            builder.table(given[1], consumed, materialized);
+        }
         AtomicLong restored = new AtomicLong();
         try (KafkaStreams streams = new KafkaStreams(builder.build(config), config)) {
             streams.setGlobalStateRestoreListener(new StateRestoreListener() {
