@@ -102,7 +102,8 @@ class FolderSegments:
         same = before is not None and before.epoch == epoch
         since = before.since if before is not None and before.stamp == stamp else now
         if before is not None and same and before.whole and before.stamp == stamp:
-            segments = before.segments.with_active(_active(folder, before.segments[-1].base_offset))
+            active = before.segments[-1].base_offset
+            segments = before.segments.with_active(_segment(folder, active, active))
         else:
             segments = _listed(folder, before.segments if before is not None and same else LocalSegments())
         whole = bool(segments) and now - since >= SETTLED_S
@@ -125,11 +126,7 @@ def _listed(folder: str, before: LocalSegments) -> LocalSegments:
     segments = {(each.base_offset, each.next_base): each for each in before.rolled}
     rolled = tuple(segments.get(pair) or _segment(folder, *pair) for pair in pairwise(bases))
     kept = before if rolled == before.rolled else LocalSegments(rolled)
-    return kept.with_active(_active(folder, bases[-1])) if bases else LocalSegments()
-
-
-def _active(folder: str, base: Offset) -> LocalSegment:
-    return _segment(folder, base, base)
+    return kept.with_active(_segment(folder, bases[-1], bases[-1])) if bases else LocalSegments()
 
 
 def _segment(folder: str, base: Offset, following: Offset) -> LocalSegment:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -138,9 +139,10 @@ class TransactionIndexCheck:
         self._index, self._base, self._active = index or b"", base, active
         opened = dict(before.transactions)
         if not before.complete:
-            for entry in self._entries():
-                if entry.range.first < base:
-                    opened.setdefault(entry.range.producer_id, entry.range.first)
+            with suppress(CorruptData):
+                for entry in self._parsed():
+                    if entry.range.first < base:
+                        opened.setdefault(entry.range.producer_id, entry.range.first)
         self._transactions = Transactions(log, opened)
         self.add = self._transactions.add
 
@@ -187,12 +189,6 @@ class TransactionIndexCheck:
     def _parsed(self) -> list[AbortedTransaction]:
         whole = len(self._index) - (len(self._index) % ENTRY.size if self._active else 0)
         return parse_transaction_index(self._index[:whole], self._source)
-
-    def _entries(self) -> list[AbortedTransaction]:
-        try:
-            return self._parsed()
-        except CorruptData:
-            return []
 
 
 def _words(entry: AbortedTransaction | None) -> str:
