@@ -39,7 +39,7 @@ from ..state.facts import DeleteReason, LeaderElected, PartitionDeleted, Partiti
 from ..state.ids import BrokerId, FactId, TopicId, TopicIdPartition
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
-from ..state.segment import CopyAttempt, RemoteSegment, Term
+from ..state.segment import CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectStore
 from .expirer import finish_delete
 from .schedule import Backoff
@@ -323,8 +323,7 @@ def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> TermSe
         local_start=Offset(view.log_start or 0),
         elected_at=context.time.now_ms(),
     )
-    position = append_leader(context.topic, context.view, context.clock, elected)
-    term = Term(TERMINAL_EPOCH, position, elected.id)
+    term = append_leader(context.topic, context.view, context.clock, elected)
     return TermSession(context, partition, view.topic or "", term, context.broker_id)
 
 

@@ -254,8 +254,8 @@ class OrphanSweeps:
             self._tell(f"unfinished uploads cannot be listed: {findings.uploads_unseen}")
         return findings
 
-    def sweep(self, session: TermSession) -> Operation[None]:
-        """Delete the orphans that two looks a grace apart condemned, each after one more check.
+    def sweep(self, session: TermSession) -> Operation[int]:
+        """Delete the orphans that two looks a grace apart condemned, each after one more check. Return their number.
 
         Raises Fenced if an orphan must stay, the term is no longer in force, or a person must resolve something first.
         """
@@ -266,15 +266,18 @@ class OrphanSweeps:
             session.confirm_leadership()
             return view
 
+        done, ripe = 0, self._ripe
         trusted_view(session)
-        for name, item in list(self._ripe.items()):
+        for name, item in list(ripe.items()):
             yield "abort upload" if isinstance(item, Leftover) else "delete orphan"
             try:
                 delete_orphan(self._tools, item, session.name, trusted)
             except Fenced:
-                del self._ripe[name]
+                del ripe[name]
                 raise
-            del self._ripe[name]
+            del ripe[name]
+            done += 1
+        return done
 
     def _next_turn(self) -> float:
         clock = self._context.clock

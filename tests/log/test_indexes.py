@@ -66,7 +66,9 @@ def test_a_lookup_never_begins_behind_the_offset(case: str) -> None:
 @pytest.mark.parametrize("case", ["gzip", "none", "transactions"])
 def test_a_time_lookup_never_passes_the_first_record_of_that_time(case: str) -> None:
     for segment in rolled(case):
-        entries = list(time_index_entries(segment.path.with_suffix(".timeindex").read_bytes(), segment.base_offset, "index"))
+        entries = list(
+            time_index_entries(segment.path.with_suffix(".timeindex").read_bytes(), segment.base_offset, "index")
+        )
         batches = list(segment.batches(verify_crc=False))
         for timestamp in {batch.max_timestamp for batch in batches}:
             first = next(batch for batch in batches if batch.max_timestamp >= timestamp)
