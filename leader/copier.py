@@ -17,7 +17,7 @@ from ..log.batch import MAGIC_AT, first_codec
 from ..log.local_log import SegmentFiles
 from ..log.partition import format_epoch_checkpoint
 from ..rules.candidates import CopyCandidate
-from ..runtime.id_source import RandomBytes, system_random
+from ..runtime.id_source import system_random
 from ..runtime.listener import Listener, SegmentCopied, TransactionIndexRebuilt
 from ..runtime.operation import Operation
 from ..state.errors import (
@@ -210,7 +210,6 @@ class FormatPolicy:
     cluster_id: str
     tier_state_topic_id: TopicId
     keys: KeyWrapper | None = None
-    random: RandomBytes = system_random
 
 
 def upload(
@@ -224,7 +223,7 @@ def upload(
     store, policy, key = tools.store, tools.format, attempt.object_key
     log = CheckedLog(files, attempt.offsets, policy.chunk_bytes)
     compression = plan_compression(policy.compression, first_codec(files.head(), source=str(files.path)))
-    cipher, encryption = SegmentCipher.new(policy.keys, policy.random) if policy.keys else (None, None)
+    cipher, encryption = SegmentCipher.new(policy.keys, system_random) if policy.keys else (None, None)
     source = SegmentSource(
         log=log.pieces(),
         log_bytes=files.log_bytes,

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ..runtime.clock import Clock, SystemClock
+from ..runtime.clock import SystemClock
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
@@ -72,7 +72,6 @@ class SmallFiles(Generic[V]):
 
 
 _LOG = re.compile(r"(\d{20})\.log")
-SYSTEM_CLOCK = SystemClock()
 SETTLED_S = 0.1
 """Seconds. Changes this far apart have different change times in every file system: its clock ticks every 10 ms."""
 
@@ -91,8 +90,8 @@ class _Look:
 class FolderSegments:
     """Lists the segments of folders. Thread-safe. Caches the listing of each requested folder until `keep` drops it."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
+        self._clock = SystemClock()
         self._looks: dict[str, _Look] = {}
 
     def get(self, folder: str, epoch: LeaderEpoch | None) -> LocalSegments:
