@@ -146,11 +146,6 @@ class Found:
             raise InvalidRequest("the tier-state topic is not safe to use", topic=self.name, problems=problems)
 
 
-def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]:
-    """Return one sentence for each problem of the topic. The list is empty if the topic is safe to use."""
-    return look_at_tier_topic(kafka, spec).problems
-
-
 def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     """Return the state of the topic. Raises AccessDenied, BrokerUnavailable."""
     with closing(KafkaTierTopic(kafka, spec.name, "", 0)) as topic:
@@ -200,8 +195,8 @@ def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierT
     state.require_safe()
     if state.meta is None:
         raise InvalidRequest("the tier-state topic lost its meta/topic fact", topic=spec.name)
-    check_again = partial(check_tier_topic, kafka, spec)
-    return KafkaTierTopic(kafka, spec.name, state.topic_id, state.meta.partitions, check_again)
+    place = spec.name, state.topic_id, state.meta.partitions
+    return KafkaTierTopic(kafka, *place, check=lambda: look_at_tier_topic(kafka, spec).problems)
 
 
 def read_meta(topic: KafkaTierTopic) -> TopicMeta | None:

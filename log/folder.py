@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from ..state.epochs import LeaderEpoch
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
@@ -62,7 +63,7 @@ class BatchPlaces:
             self._epoch = epoch
             yield batch
 
-    def _others(self, batch: BatchHeader) -> set[int | None]:
+    def _others(self, batch: BatchHeader) -> set[LeaderEpoch | None]:
         says = {self._checkpoint.epoch_at(batch.base_offset), self._checkpoint.epoch_at(batch.last_offset)}
         return says - {None, batch.partition_leader_epoch}
 

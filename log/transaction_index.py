@@ -22,7 +22,7 @@ import google_crc32c
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from .transactions import Transactions
+from .transactions import AbortedTransaction, Transactions
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _PRODUCER = struct.Struct(">qhiqiqiq")
@@ -68,14 +68,6 @@ def format_open_transactions(opened: Mapping[int, Offset]) -> bytes:
 
 ENTRY = struct.Struct(">hqqqq")
 """Version, producer id, first offset, offset of the marker, last stable offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    """``range`` ends with the abort marker. ``last_stable_offset`` is the log's when that marker was appended."""
-
-    range: AbortedRange
-    last_stable_offset: Offset
 
 
 def parse_transaction_index(data: bytes, source: str) -> list[AbortedTransaction]:
@@ -145,19 +137,13 @@ class TransactionIndexCheck:
                         opened.setdefault(entry.range.producer_id, entry.range.first)
         self._transactions = Transactions(log, opened)
         self.add = self._transactions.add
+        self.aborted = self._transactions.aborted
+        """The transactions that the markers abort. The index must hold exactly these."""
 
     @property
     def open(self) -> dict[int, Offset]:
         """Return the transactions that are open after the last batch: producer id to first offset."""
         return dict(self._transactions.open)
-
-    @property
-    def aborted(self) -> list[AbortedTransaction]:
-        """Return the transactions that the markers abort. The index must hold exactly these."""
-        return [
-            AbortedTransaction(AbortedRange(producer, first, last), stable)
-            for producer, first, last, stable in self._transactions.aborted
-        ]
 
     def bytes(self) -> bytes:
         """Return the content that the index file must have according to the markers."""

@@ -1,4 +1,4 @@
-"""Fetch the jars of a Kafka broker, once per machine, and check them against committed SHA-256 sums.
+"""Fetch jars, mainly of a Kafka broker, once per machine, and check them against committed SHA-256 sums.
 
 Only Python and Java are needed: Apache Ivy, which is among pyspark's jars, fetches from Maven Central. Behind a proxy,
 Java's usual settings apply (``JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"``).
@@ -23,6 +23,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..state.errors import CorruptData, InvalidRequest, MissingExtra, Unavailable
@@ -33,8 +34,22 @@ RELEASES = (NEWEST, "3.9.1")
 OLDEST = 17
 INSTALL = "sudo apt-get install openjdk-17-jre-headless (Debian, Ubuntu) or brew install openjdk@17 (macOS)"
 HERE = Path(__file__).resolve().parent
-MEGABYTES = 58
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """A set of jars in the cache folder ``name``.
+
+    ``ivy`` is Ivy's file, which uses ``release``. ``sums`` is SHA-256 by file name, as `committed_sums` returns it.
+    """
+
+    name: str
+    title: str
+    ivy: Path
+    release: str
+    sums: dict[str, str]
+    megabytes: int
 
 
 def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
@@ -53,12 +68,17 @@ def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
             raise InvalidRequest("TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar in it", folder=libs)
         if release == NEWEST or (libs / f"kafka_2.13-{release}.jar").is_file():
             return libs
-    home = cache_folder() / f"kafka-{release}"
-    if not _is_whole(home, sums):
+    return cached(Jars(f"kafka-{release}", f"Kafka {release}", HERE / "ivy.xml", release, sums, 58), progress)
+
+
+def cached(jars: Jars, progress: Progress | None = None) -> Path:
+    """Return the folder of ``jars``. Fetches them if they are missing or damaged. Raises as `kafka_libs`."""
+    home = cache_folder() / jars.name
+    if not _is_whole(home, jars.sums):
         home.parent.mkdir(parents=True, exist_ok=True)
         with only_one(home.with_name(home.name + ".lock")):
-            if not _is_whole(home, sums):  # another process may have fetched them while it held the lock
-                _bring(home, release, sums, progress or (lambda line: None))
+            if not _is_whole(home, jars.sums):  # another process may have fetched them while it held the lock
+                _bring(home, jars, progress or (lambda line: None))
     return home / "libs"
 
 
@@ -71,8 +91,12 @@ def committed_sums(release: str = NEWEST) -> dict[str, str]:
     """Return SHA-256 by file name for every jar of a release. Raises InvalidRequest if there is no committed list."""
     if release not in RELEASES:
         raise InvalidRequest("the sandbox has no such release of Kafka", release=release, has=" ".join(RELEASES))
-    lines = (HERE / f"kafka-{release}.sha256").read_text(encoding="ascii").splitlines()
-    return {name: digest for digest, name in map(str.split, lines)}
+    return sums_of(HERE / f"kafka-{release}.sha256")
+
+
+def sums_of(path: Path) -> dict[str, str]:
+    """Return SHA-256 by file name, from a list in the format of ``sha256sum``."""
+    return {name: digest for digest, name in (line.split() for line in path.read_text(encoding="ascii").splitlines())}
 
 
 def check_sums(libs: Path, sums: dict[str, str]) -> None:
@@ -115,16 +139,16 @@ def only_one(lock: Path) -> Iterator[None]:
         yield
 
 
-def _bring(home: Path, release: str, sums: dict[str, str], progress: Progress) -> None:
+def _bring(home: Path, jars: Jars, progress: Progress) -> None:
     for abandoned in home.parent.glob(home.name + ".*.part"):  # left by a killed fetch, as this process holds the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     damaged = fresh.with_name("damaged-" + fresh.name)
     try:
-        _fetch(fresh, release, len(sums), progress)
+        _fetch(fresh, jars, progress)
         shutil.rmtree(fresh / "ivy")
-        check_sums(fresh / "libs", sums)
-        write_stamp(fresh, sums)
+        check_sums(fresh / "libs", jars.sums)
+        write_stamp(fresh, jars.sums)
         if home.exists():  # damaged or of an older list; brokers that run from it keep their open files
             home.rename(damaged)
         fresh.rename(home)
@@ -133,12 +157,13 @@ def _bring(home: Path, release: str, sums: dict[str, str], progress: Progress) -
         shutil.rmtree(damaged, ignore_errors=True)
 
 
-def _fetch(folder: Path, release: str, count: int, progress: Progress) -> None:
-    command = [find_java(), f"-Drelease={release}", "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
-    command += ["-cache", str(folder / "ivy"), "-m2compatible", "-ivy", str(HERE / "ivy.xml"), "-confs", "default"]
+def _fetch(folder: Path, jars: Jars, progress: Progress) -> None:
+    count = len(jars.sums)
+    command = [find_java(), f"-Drelease={jars.release}", "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+    command += ["-cache", str(folder / "ivy"), "-m2compatible", "-ivy", str(jars.ivy), "-confs", "default"]
     command += ["-types", "jar", "bundle", "test-jar"]
     command += ["-retrieve", str(folder / "libs" / "[artifact]-[revision](-[classifier]).[ext]")]
-    progress(f"fetching Kafka {release} ({count} jars, {MEGABYTES} MB; once a machine)")
+    progress(f"fetching {jars.title} ({count} jars, {jars.megabytes} MB; once a machine)")
     output: list[str] = []
     modules = fetched = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
@@ -147,10 +172,10 @@ def _fetch(folder: Path, release: str, count: int, progress: Progress) -> None:
             output = [*output[-40:], line.rstrip()]
             if line.startswith("\tfound "):
                 modules += 1
-                progress(f"resolving Kafka {release}: {modules} modules")
+                progress(f"resolving {jars.title}: {modules} modules")
             elif "[SUCCESSFUL ]" in line:
                 fetched += 1
-                progress(f"fetching Kafka {release}: {fetched} of {count} jars")
+                progress(f"fetching {jars.title}: {fetched} of {count} jars")
     if ivy.returncode != 0 or not (folder / "libs").is_dir():
         why = next((line.strip() for line in output if "rror" in line or "UNRESOLVED" in line), "Ivy stopped")
         raise Unavailable(
