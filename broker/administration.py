@@ -21,7 +21,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.consumer import OffsetCommitRequest
 
-from ..runtime.clock import Clock
+from ..runtime.clock import Clock, repeated
 from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError, TimedOut
 from ..state.ids import BrokerId
 from ..state.offsets import Offset
@@ -136,17 +136,6 @@ def commit(raw: RawClient, clock: Clock, group: str, offsets: Mapping[Place, Off
 
     A new cluster creates its topic of offsets at the first request, and has no coordinator meanwhile.
     """
-    deadline = clock.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return _commit(raw, group, offsets)
-        except (BrokerUnavailable, TimedOut):
-            if clock.monotonic() > deadline:
-                raise
-        clock.sleep(AGAIN_S)
-
-
-def _commit(raw: RawClient, group: str, offsets: Mapping[Place, Offset]) -> None:
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     topics: dict[str, list[Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -163,12 +152,16 @@ def _commit(raw: RawClient, group: str, offsets: Mapping[Place, Offset]) -> None
         min_version=2,
         max_version=9,
     )
-    answer = raw.ask(coordinator(raw, GROUP, group), request)
-    for topic in answer.topics:
-        for row in topic.partitions:
-            if row.error_code in (_UNKNOWN_MEMBER, _ILLEGAL_GENERATION):
-                raise InvalidRequest("the group has members: stop its consumers first", group_id=group)
-            check(row.error_code, group_id=group, topic=topic.name, partition=row.partition_index)
+
+    def ask() -> None:
+        answer = raw.ask(coordinator(raw, GROUP, group), request)
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if row.error_code in (_UNKNOWN_MEMBER, _ILLEGAL_GENERATION):
+                    raise InvalidRequest("the group has members: stop its consumers first", group_id=group)
+                check(row.error_code, group_id=group, topic=topic.name, partition=row.partition_index)
+
+    repeated(clock, ask, (BrokerUnavailable, TimedOut), PATIENCE_S, AGAIN_S)
 
 
 def acls(raw: RawClient) -> list[dict[str, Any]] | None:

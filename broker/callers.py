@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from cachetools import LRUCache
 
-from ..runtime.clock import Clock
+from ..runtime.clock import Clock, repeated
 from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierstateError, TimedOut
 from .answers import Address, RawTopic, metadata_of
 from .client_config import bootstrap_addresses
@@ -115,20 +116,10 @@ class Callers:
                 pass  # the token was revoked, or the brokers no longer know it
         until = self._clock.monotonic() + TOKEN_S / 2
         login = self._token_for(user)
-        answer = self._until_settled(login, ask)
+        answer = repeated(self._clock, partial(ask, login), (AccessDenied,), SETTLES_S, 0.02)
         with self._lock:
             self._tokens[user] = until, login
         return answer
-
-    def _until_settled(self, login: Login, ask: Callable[[Login], R]) -> R:
-        deadline = self._clock.monotonic() + SETTLES_S
-        while True:
-            try:
-                return ask(login)
-            except AccessDenied:
-                if self._clock.monotonic() > deadline:
-                    raise
-            self._clock.sleep(0.02)
 
     def _token_for(self, user: str) -> Login:
         own = own_login(self._kafka)

@@ -73,18 +73,15 @@ class TopicDirectory(Protocol):
 
     def topics(self) -> tuple[TopicDescription, ...]:
         """Return every topic that these credentials may see, by name. Unchanged topics may be the same tuple."""
-        ...
 
     def topic(self, name: str) -> TopicDescription:
         """Return the description of a topic. Raises UnknownTopic."""
-        ...
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
         """Return whether this broker's metadata has the topic id. The metadata may be old: ask two brokers, twice.
 
         Raises AccessDenied if the topic exists, but these credentials may not DESCRIBE it. Also raises InvalidRequest.
         """
-        ...
 
 
 class BrokerControl(TopicDirectory, Protocol):
@@ -92,7 +89,6 @@ class BrokerControl(TopicDirectory, Protocol):
 
     def config(self, topic: str) -> TopicConfig:
         """Return the effective settings of a topic. Raises UnknownTopic."""
-        ...
 
     def bounds(
         self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
@@ -102,15 +98,12 @@ class BrokerControl(TopicDirectory, Protocol):
         Raises Fenced if a newer epoch than ``epoch`` exists, LeaderMoved (a BrokerUnavailable) if ``broker`` does not
         lead or does not know ``epoch`` yet, and UnknownTopic.
         """
-        ...
 
     def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
         """Return the settings, or the error of `config`, for each topic, by few requests to ``broker``."""
-        ...
 
     def bounds_of(self, places: Collection[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
         """Return the bounds, or the error of `bounds`, for each partition, by few requests to ``broker``."""
-        ...
 
     def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
         """Return the open transactions, lowest start first. On the leader, the first one determines the last stable
@@ -119,22 +112,18 @@ class BrokerControl(TopicDirectory, Protocol):
         Raises LeaderMoved if the broker has no replica (yet), AccessDenied without READ on the topic, InvalidRequest if
         the broker is too old, UnknownTopic, and CorruptData.
         """
-        ...
 
     def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:
         """Return whether ``broker`` allows to DESCRIBE these topics, which need not exist, and every other topic.
 
         An ACL that denies one name overrides an ACL that allows all names, so pass every topic that matters.
         """
-        ...
 
     def groups(self, topic: str) -> TopicGroups:
         """Return the groups' positions on a topic, and why others are unknown (`TopicGroups.why_incomplete`)."""
-        ...
 
     def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
         """Return the result of `groups` for each topic, by listing the groups only once."""
-        ...
 
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
@@ -145,7 +134,6 @@ class BrokerControl(TopicDirectory, Protocol):
         NotTiered if the topic does not allow it: nothing was deleted. Raises BrokerUnavailable if the request was not
         sent or the broker failed. Raises TimedOut if records may be deleted, now or later: then read the bounds.
         """
-        ...
 
 
 class KafkaControl:

@@ -21,7 +21,7 @@ from typing import Any
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest
 
-from ..runtime.clock import Clock
+from ..runtime.clock import Clock, repeated
 from ..state.errors import BrokerUnavailable, Fenced, InvalidRequest, TimedOut
 from ..state.ids import BrokerId
 from ..state.offsets import Offset
@@ -188,18 +188,18 @@ class FencedProducer:
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """Return ``call()``. After a broken connection or a moved leader, all batches in flight are sent again."""
-        deadline = self._clock.monotonic() + PATIENCE_S
-        while True:
+
+        def attempt() -> Any:
             try:
                 return call()
             except (BrokerUnavailable, TimedOut):
                 self.close()
                 for each in self._sent:
                     each.request = None
-                if self._clock.monotonic() > deadline:
-                    raise
-            self._leadership = Leadership(self._raw, self._clock)
-            self._clock.sleep(AGAIN_S)
+                self._leadership = Leadership(self._raw, self._clock)
+                raise
+
+        return repeated(self._clock, attempt, (BrokerUnavailable, TimedOut), PATIENCE_S, AGAIN_S)
 
     def _deadline(self) -> float:
         return self._clock.monotonic() + 2 * self._raw.timeout
@@ -215,20 +215,16 @@ class FencedProducer:
         self, request: Any, code_of: Callable[[Any], int] = lambda answer: int(answer.error_code)
     ) -> Any:
         """Return the coordinator's answer, once no other transaction of this id is being ended."""
-        deadline = self._clock.monotonic() + PATIENCE_S
-        while True:
-            try:
-                answer = self._raw.ask(coordinator(self._raw, TRANSACTION, self._id), request)
-                code = code_of(answer)
-                if code != _CONCURRENT_TRANSACTIONS:
-                    self._check(code)
-                    return answer
-            except (BrokerUnavailable, TimedOut):
-                if self._clock.monotonic() > deadline:
-                    raise
-            if self._clock.monotonic() > deadline:
+
+        def ask() -> Any:
+            answer = self._raw.ask(coordinator(self._raw, TRANSACTION, self._id), request)
+            code = code_of(answer)
+            if code == _CONCURRENT_TRANSACTIONS:
                 raise TimedOut("an earlier transaction of this id does not end", transactional_id=self._id)
-            self._clock.sleep(AGAIN_S)
+            self._check(code)
+            return answer
+
+        return repeated(self._clock, ask, (BrokerUnavailable, TimedOut), PATIENCE_S, AGAIN_S)
 
 
 def _code_of_partition(answer: Any) -> int:

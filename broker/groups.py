@@ -7,7 +7,7 @@ used: while brokers restart, its requests to coordinators use freed memory and c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,14 +29,6 @@ from .messages import (
 from .raw import RawClient, metadata_request
 from .raw_connection import RawConnection
 from .wire import Frame
-
-Excluded = Callable[[str], bool]
-"""Returns whether the group with this name is ignored."""
-
-
-def exclude_none(group: str) -> bool:
-    """Return False for every group."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +55,8 @@ class TopicGroups:
     positions: tuple[GroupPosition, ...]
     problems: tuple[GroupProblem, ...] = ()
 
-    def why_incomplete(self, excluded: Excluded = exclude_none) -> str | None:
-        """Return why groups that are not excluded may be missing. Returns None if none can be missing."""
+    def why_incomplete(self, excluded: Callable[[str], bool] = lambda group: False) -> str | None:
+        """Return why groups that are not excluded, by name, may be missing. Returns None if none can be missing."""
         return "; ".join(each.why for each in self.problems if each.group is None or not excluded(each.group)) or None
 
 
@@ -185,16 +177,22 @@ def committed_offsets(
         queries = [kind(group_id=name, topics=topics) for name in names]
         request = OffsetFetchRequest(groups=queries, require_stable=False, min_version=8, max_version=9)
         for group in ask(request).groups:
-            name = group.group_id
-            if (failure := error_of(group.error_code, request="OffsetFetch")) is not None:
-                yield None, GroupProblem(name, f"the offsets of group {name} are unknown: {failure.message}")
-                continue
-            for topic, part in ((each.name, part) for each in group.topics for part in each.partitions):
-                if part.error_code:
-                    why = f"the offset of group {name} on {topic}-{part.partition_index} is unknown"
-                    yield topic, GroupProblem(name, why)
-                elif part.committed_offset >= 0:
-                    yield topic, GroupPosition(name, part.partition_index, Offset(part.committed_offset))
+            rows = ((each.name, part, part.committed_offset) for each in group.topics for part in each.partitions)
+            yield from _positions(group, "group", (row for row in rows if row[1].error_code or row[2] >= 0))
+
+
+def _positions(group: Any, kind: str, rows: Iterable[tuple[str, Any, int]]) -> Offsets:
+    """Yield the positions in a group's answer. ``rows``: topic, partition, and its offset; -1 without one."""
+    name = group.group_id
+    if (failure := error_of(group.error_code)) is not None:
+        yield None, GroupProblem(name, f"the offsets of {kind} {name} are unknown: {failure.message}")
+        return
+    for topic, part, offset in rows:
+        if part.error_code:
+            why = f"the offset of {kind} {name} on {topic}-{part.partition_index} is unknown"
+            yield topic, GroupProblem(name, why)
+        else:
+            yield topic, GroupPosition(name, part.partition_index, Offset(offset) if offset >= 0 else None)
 
 
 def _portions(groups: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -250,18 +248,9 @@ def _share_offsets(ask: Ask, names: Sequence[str]) -> Offsets:
     kind = DescribeShareGroupOffsetsRequest.Group
     queries = [kind(group_id=name, topics=None) for name in names]
     for group in ask(DescribeShareGroupOffsetsRequest(groups=queries, max_version=0)).groups:
-        name = group.group_id
-        if (failure := error_of(group.error_code, request="DescribeShareGroupOffsets")) is not None:
-            if group.error_code != _GROUP_ID_NOT_FOUND:
-                yield None, GroupProblem(name, f"the offsets of share group {name} are unknown: {failure}")
-            continue
-        for topic, part in ((each.topic_name, part) for each in group.topics for part in each.partitions):
-            if part.error_code:
-                why = f"the offset of share group {name} on {topic}-{part.partition_index} is unknown"
-                yield topic, GroupProblem(name, why)
-            else:
-                start = Offset(part.start_offset) if part.start_offset >= 0 else None
-                yield topic, GroupPosition(name, part.partition_index, start)
+        if group.error_code != _GROUP_ID_NOT_FOUND:  # deleted since it was listed
+            rows = ((each.topic_name, part, part.start_offset) for each in group.topics for part in each.partitions)
+            yield from _positions(group, "share group", rows)
 
 
 def _classic(group: Any) -> _Assigned:

@@ -58,7 +58,6 @@ class TierReader(Protocol):
         Raises PositionLost if a position no longer exists (truncation, deletion): the view must be rebuilt. An error
         discards records that were read but not returned: after it, open another reader at the view's positions.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -110,7 +109,8 @@ class KafkaReader:
         self._positions, self._epochs = dict(positions), dict(epochs)
         for partition, position in positions.items():
             self._check_truncation(partition, position)
-        self._client = LiveClient(kafka, Consumer, _config)
+        config = {"fetch.wait.max.ms": FETCH_WAIT_MS}
+        self._client = LiveClient(kafka, Consumer, lambda now: {**consumer_config(now), **config})
         self._consumer: Any = None
         self._begin()
 
@@ -149,7 +149,8 @@ class KafkaReader:
             partition = message.partition()
             if error is None:
                 self._check_epoch(message, partition)
-                entries.setdefault(partition, []).append(_entry(message))
+                entry = Entry(key_text(message.key()), Position(message.offset()), message.value())
+                entries.setdefault(partition, []).append(entry)
                 times.setdefault(partition, []).append(TimestampMs(message.timestamp()[1]))
                 following[partition] = self._positions[partition] = Position(message.offset() + 1)
             elif error.code() == KafkaError._PARTITION_EOF:
@@ -196,14 +197,6 @@ class KafkaReader:
 
     def close(self) -> None:
         self._consumer.close()
-
-
-def _config(kafka: Mapping[str, str]) -> dict[str, Any]:
-    return {**consumer_config(kafka), "fetch.wait.max.ms": FETCH_WAIT_MS}
-
-
-def _entry(message: Any) -> Entry:
-    return Entry(key_text(message.key()), Position(message.offset()), message.value())
 
 
 def key_text(key: bytes | None) -> str:

@@ -69,12 +69,10 @@ class TierTopic(Protocol):
     @property
     def topic_id(self) -> str:
         """The id of this topic; a re-created topic has another one."""
-        ...
 
     @property
     def mapped_partitions(self) -> int:
         """The number of partitions in the ``meta/topic`` fact: keys are mapped to these partitions."""
-        ...
 
     def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
         """Append a fact (or a tombstone if ``value`` is None). Return its position once the broker acknowledged it.
@@ -82,38 +80,31 @@ class TierTopic(Protocol):
         Raises InvalidRequest or AccessDenied if the fact was refused: it was not written. Raises UnknownOutcome for all
         other failures: the fact may be written now, later or never.
         """
-        ...
 
     @property
     def append_times(self) -> Mapping[int, AppendTime]:
         """This process's newest acknowledged append, by tier-state partition."""
-        ...
 
     def end(self, tier_partition: int) -> Position:
         """Return the high watermark now. Raises BrokerUnavailable."""
-        ...
 
     def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
         """Return many partitions' `end`, by few requests. A partition is left out if its leader does not answer."""
-        ...
 
     def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
         """Return each partition's log start, 0 unless facts are missing. Partitions are left out as in `ends`."""
-        ...
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         """Return the position of the first record appended at this time or later, or the end if there is none.
 
         ``timestamp_ms`` is compared with the broker's append times. Raises BrokerUnavailable.
         """
-        ...
 
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
         """Return the anchor of the record at this position, by one small read. Returns None if there is no record.
 
         Raises BrokerUnavailable, and UnknownTopic if another topic has the name now.
         """
-        ...
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         """Return a reader that begins at these positions. ``epochs``: the leader epochs in which they were read.
@@ -121,18 +112,15 @@ class TierTopic(Protocol):
         Raises PositionLost if a log starts above its position or was truncated below it, TierStateLost if a log starts
         above 0 and its position is 0, and BrokerUnavailable.
         """
-        ...
 
     def problems(self) -> list[str]:
         """Return one sentence for each current problem: unsafe configuration, lost facts, open foreign transactions.
 
         Raises AccessDenied, BrokerUnavailable.
         """
-        ...
 
     def current_topic_id(self) -> str:
         """Return the id of the topic that has this name now. Raises BrokerUnavailable."""
-        ...
 
     def close(self) -> None: ...
 
@@ -150,20 +138,12 @@ class KafkaTierTopic:
         append_timeout_s: float = APPEND_TIMEOUT_S,
     ) -> None:
         self._kafka, self._name, self._check = access_of(kafka), name, check
-        self._topic_id, self._mapped = topic_id, mapped_partitions
+        self.topic_id, self.mapped_partitions = topic_id, mapped_partitions
         self._clock = SystemClock()
         self.raw = RawClient(self._kafka, self._clock)
         self._reads = LocalReader(self.raw, self._clock, END_PATIENCE_S)
         self._producer = LiveClient(self._kafka, Producer, lambda now: producer_config(now, append_timeout_s))
-        self._append_times: dict[int, AppendTime] = {}
-
-    @property
-    def topic_id(self) -> str:
-        return self._topic_id
-
-    @property
-    def mapped_partitions(self) -> int:
-        return self._mapped
+        self.append_times: Mapping[int, AppendTime] = {}
 
     def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
         done = threading.Event()
@@ -206,12 +186,8 @@ class KafkaTierTopic:
         kind, at = outcome["time"]
         if kind == TIMESTAMP_LOG_APPEND_TIME:
             append_time = AppendTime(TimestampMs(at), sent, self._clock.monotonic())
-            self._append_times = {**self._append_times, tier_partition: append_time}
+            self.append_times = {**self.append_times, tier_partition: append_time}
         return Position(position)
-
-    @property
-    def append_times(self) -> Mapping[int, AppendTime]:
-        return self._append_times
 
     def _denied(self, error: Any, key: str) -> AccessDenied | None:
         """Return AccessDenied if Kafka refused the write, else None. A client without WRITE anywhere fails earlier."""
@@ -271,7 +247,7 @@ class KafkaTierTopic:
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
         at = Offset(position)
         # fetch by topic id: the records of a topic that was re-created under this name must not be read
-        its_id = TopicId(self._topic_id)
+        its_id = TopicId(self.topic_id)
         spec = FetchSpec(self._name, tier_partition, at, A_RECORD, Isolation.READ_UNCOMMITTED, topic_id=its_id)
 
         def ask(broker: BrokerId) -> bytes:
@@ -300,7 +276,7 @@ class KafkaTierTopic:
 
         Views still read (``read_uncommitted``), but while there is a problem, nothing is deleted.
         """
-        numbers = range(self._mapped)
+        numbers = range(self.mapped_partitions)
         # read the ends first: then a record appended in between does not look like an open transaction
         ends, stable = (
             self._every_offset(numbers, LATEST, each) for each in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ..runtime.clock import SystemClock
+from ..runtime.clock import SystemClock, repeated
 from ..schemas.codec import MAX_FACT_BYTES, decode_fact, encode_fact
 from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierStateLost, TimedOut, UnknownTopic
 from ..state.facts import TopicMeta
@@ -85,22 +85,9 @@ def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: Timest
     return created
 
 
-def _once_known(
-    ask: Callable[[], A],
-    late: tuple[type[Exception], ...] = (UnknownTopic, BrokerUnavailable),
-    limit_s: float = KNOWN_S,
-) -> A:
-    """Return what ``ask`` returns. Brokers learn of a created topic a moment later, and each request may go to another
-    one: it is repeated for ``limit_s`` after an error of ``late``. Raises its last error."""
-    clock = SystemClock()
-    deadline = clock.monotonic() + limit_s
-    while True:
-        try:
-            return ask()
-        except late:
-            if clock.monotonic() > deadline:
-                raise
-            clock.sleep(AGAIN_S)
+def _once_known(ask: Callable[[], A]) -> A:
+    """Return ``ask()``. Brokers learn of a created topic a moment later, and each request may go to another broker."""
+    return repeated(SystemClock(), ask, (UnknownTopic, BrokerUnavailable), KNOWN_S, AGAIN_S)
 
 
 def _create(admin: Any, spec: TierTopicSpec) -> bool:
@@ -159,17 +146,12 @@ class Found:
             raise InvalidRequest("the tier-state topic is not safe to use", topic=self.name, problems=problems)
 
 
-def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]:
-    """Return one sentence for each problem of the topic. The list is empty if the topic is safe to use."""
-    return look_at_tier_topic(kafka, spec).problems
-
-
 def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     """Return the state of the topic. Raises AccessDenied, BrokerUnavailable."""
     with closing(KafkaTierTopic(kafka, spec.name, "", 0)) as topic:
         try:
-            silent = (BrokerUnavailable, TimedOut)
-            described = _once_known(lambda: describe_topic(topic.raw, spec.name), silent, ANSWER_S)
+            describe = partial(describe_topic, topic.raw, spec.name)
+            described = repeated(SystemClock(), describe, (BrokerUnavailable, TimedOut), ANSWER_S, AGAIN_S)
         except UnknownTopic:
             return Found(spec.name, there=False)
         except (BrokerUnavailable, TimedOut) as error:
@@ -213,8 +195,8 @@ def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierT
     state.require_safe()
     if state.meta is None:
         raise InvalidRequest("the tier-state topic lost its meta/topic fact", topic=spec.name)
-    check_again = partial(check_tier_topic, kafka, spec)
-    return KafkaTierTopic(kafka, spec.name, state.topic_id, state.meta.partitions, check_again)
+    place = spec.name, state.topic_id, state.meta.partitions
+    return KafkaTierTopic(kafka, *place, check=lambda: look_at_tier_topic(kafka, spec).problems)
 
 
 def read_meta(topic: KafkaTierTopic) -> TopicMeta | None:

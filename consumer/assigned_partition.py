@@ -138,8 +138,9 @@ class AssignedPartition:
             try:
                 with naming(self.topic, self.number):
                     block = next(self._blocks, None)
-            except TierstateError as error:
-                self._fail(error)
+            except TierstateError as error:  # waiting pieces are dropped, so no later record comes before the error
+                self.restart(self.at, lost=self.lost)
+                self._waiting.append(LookFailure(self.at, error))
                 return []
             except BaseException:  # the ended decoder must not look like the end of its piece
                 self.restart(self.at, lost=self.lost)
@@ -150,11 +151,6 @@ class AssignedPartition:
                 self.at, self._after = max(self.at, self._after), None
             elif not self._open_next():
                 return []
-
-    def _fail(self, error: TierstateError) -> None:
-        """Report a decode error as a failed look. Waiting pieces are dropped, so no later record comes before it."""
-        self.restart(self.at, lost=self.lost)
-        self._waiting.append(LookFailure(self.at, error))
 
     def _open_next(self) -> bool:
         head = self._waiting[0] if self._waiting else None

@@ -99,7 +99,8 @@ class HandOver:
         """Add messages to ``taken`` until it has ``limit``. If this raises, the messages added so far stay in it."""
         now, before = self._clock.monotonic(), len(taken)
         with self._lock:
-            if self._is_due(limit - before, now):
+            # `_serve` costs too much before every single record of many partitions
+            if limit - before > 1 or self._short or now - self._served_at >= SERVE_S:
                 self._serve(taken, limit, now)
             if len(taken) > before or before == limit:
                 return
@@ -118,10 +119,6 @@ class HandOver:
                 self._short = len(taken) < limit
         if len(taken) == before and wait > 0 and not self._kafkas_turn:
             self._waited(taken, limit, wait)
-
-    def _is_due(self, limit: int, now: float) -> bool:
-        """Return whether to call `_serve` now. It costs too much before every single record of many partitions."""
-        return limit > 1 or self._short or now - self._served_at >= SERVE_S
 
     def _waited(self, taken: list[Message], limit: int, wait: float) -> None:
         with self._lock:

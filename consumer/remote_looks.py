@@ -34,7 +34,7 @@ from ..runtime.clock import Clock
 from ..runtime.settings import Settings
 from ..state.errors import AccessDenied, CorruptData, ObjectNotFound, OffsetOutOfRange, TierstateError, UnknownTopic
 from ..state.ids import TopicIdPartition
-from ..state.offsets import Offset
+from ..state.offsets import Extent, Offset
 from ..state.routing import ReadRemote, Tier, begin_of
 from ..state.segment import RemoteSegment
 from .assigned_partition import AssignedPartition, LookFailure, LookResult, Outcome
@@ -222,15 +222,13 @@ class RemoteLooks:
             else:
                 at = begin_of(where)  # above ``at`` if an accepted gap begins there
         except OffsetOutOfRange:
-            if tier is not Tier.REMOTE or not self._is_local(log, at):
+            if tier is not Tier.REMOTE:
+                raise
+            bounds = log.local_bounds()
+            if not bounds.local_start <= at <= bounds.end(isolation):
                 raise
         self._runs.end(part)
         return LookResult(at, None, topic_id, waits=tier is Tier.REMOTE)
-
-    def _is_local(self, log: LogicalPartition, at: int) -> bool:
-        """Return whether the offset is in the local log, or at its end."""
-        bounds = log.local_bounds()
-        return bounds.local_start <= at <= bounds.end(self._config.isolation)
 
     def _absolute(self, reader: LogReader, part: AssignedPartition, at: int) -> int:
         """Return the current offset for a logical one. An absolute offset is returned unchanged."""
@@ -241,7 +239,7 @@ class RemoteLooks:
         committed = -1 if begins or counted else self._committed(part)
         if committed >= 0:
             return committed
-        start, end = reader.extent(part.topic, part.number, isolation=self._config.isolation, tier=self._tier_of_ends())
+        start, end = self._extent(reader, part)
         if begins:
             return start
         if counted:
@@ -249,8 +247,9 @@ class RemoteLooks:
         facts = {"topic": part.topic, "partition": part.number}
         raise OffsetOutOfRange("the group has no committed offset", valid_start=start, valid_end=end, **facts)
 
-    def _tier_of_ends(self) -> Tier:
-        return Tier.REMOTE if self._config.mode.tier is Tier.REMOTE else Tier.AUTO
+    def _extent(self, reader: LogReader, part: AssignedPartition) -> Extent:
+        tier = Tier.REMOTE if self._config.mode.tier is Tier.REMOTE else Tier.AUTO
+        return reader.extent(part.topic, part.number, self._config.isolation, tier)
 
     def _committed(self, part: AssignedPartition) -> int:
         try:
@@ -263,8 +262,7 @@ class RemoteLooks:
 
     def _cut_off(self, reader: LogReader, part: AssignedPartition, log: LogicalPartition, at: int) -> OffsetOutOfRange:
         """Return the error for a position in a log that no longer exists, with the valid range."""
-        tier = self._tier_of_ends()
-        start, end = reader.extent(part.topic, part.number, isolation=self._config.isolation, tier=tier)
+        start, end = self._extent(reader, part)
         facts: dict[str, object] = {"topic": part.topic, "partition": part.number, "offset": at}
         reason = "the log was truncated below the position"
         if _is_another(part, log):

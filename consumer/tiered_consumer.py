@@ -201,7 +201,10 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
             self._kafka.store_offsets(**_given(message=message, offsets=offsets))
             return
         self._require_open()
-        self._both.store(_offsets_of(message, offsets) or _neither())
+        chosen = _offsets_of(message, offsets)
+        if not chosen:
+            raise ValueError("expected either message or offsets")
+        self._both.store(chosen)
 
     def commit(
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
@@ -298,7 +301,3 @@ def _offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | Non
     if message.error() is not None:
         raise KafkaException(message.error())
     return [TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
-
-
-def _neither() -> list[TopicPartition]:
-    raise ValueError("expected either message or offsets")

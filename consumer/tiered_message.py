@@ -78,17 +78,13 @@ def _headers(block: RecordBlock) -> list[Headers | None]:
     return [headers and [(pair["key"], pair["value"]) for pair in headers] for headers in headers_of_rows]
 
 
-def _timestamps(block: RecordBlock) -> list[tuple[int, int]]:
-    """Return pairs of librdkafka's timestamp type (1 create, 2 append) and milliseconds."""
-    return list(zip((block.types + 1).tolist(), block.timestamps.tolist(), strict=True))
-
-
 _COLUMNS: dict[str, Callable[[RecordBlock], list[Any]]] = {
     "offsets": lambda block: block.offsets.tolist(),
     "keys": lambda block: _bytes(block, kernels.KEY_AT),
     "values": lambda block: _bytes(block, kernels.VALUE_AT),
     "headers": _headers,
-    "timestamps": _timestamps,
+    # pairs of librdkafka's timestamp type (1 create, 2 append) and milliseconds
+    "timestamps": lambda block: list(zip((block.types + 1).tolist(), block.timestamps.tolist(), strict=True)),
 }
 
 

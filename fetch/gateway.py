@@ -108,13 +108,11 @@ class GatewayClient:
 
     def summaries(self) -> list[dict[str, Any]]:
         """Return each tiered topic, as in the gateway's table."""
-        topics: list[dict[str, Any]] = self.json("/v1/topics")["topics"]
-        return topics
+        return list(self.json("/v1/topics")["topics"])
 
     def describe(self, topic: str) -> list[dict[str, Any]]:
         """Return each partition, as the gateway prints it. Raises UnknownTopic."""
-        partitions: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}")["partitions"]
-        return partitions
+        return list(self.json(f"/v1/topics/{quote(topic)}")["partitions"])
 
     def topic_id(self, topic: str) -> TopicId:
         """Return the id of the topic that has this name now. Raises UnknownTopic."""
@@ -122,8 +120,7 @@ class GatewayClient:
 
     def agent(self, topic: str, partition: int) -> dict[str, Any]:
         """Return the answer of the partition's agent to the gateway. Raises UnknownTopic, AccessDenied."""
-        answer: dict[str, Any] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/agent")
-        return answer
+        return dict(self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/agent"))
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic, ascending. Raises UnknownTopic."""
@@ -145,10 +142,7 @@ class GatewayClient:
 
     def segments(self, topic: str, partition: int) -> list[dict[str, Any]]:
         """Return segments with state, offsets, sizes and object key, as the gateway prints them."""
-        segments: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/segments")[
-            "segments"
-        ]
-        return segments
+        return list(self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/segments")["segments"])
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
         """Return the offset of the first record at or after a time. Returns None if there is none."""

@@ -7,6 +7,9 @@ of the remote tier would end too early. Rules marked * prevent a loss that a mod
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ..broker.answers import FetchSpec
 from ..broker.control import TopicDirectory
 from ..state.epochs import LeaderEpoch
@@ -79,10 +82,8 @@ class PastRemote(RemoteTier):
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
         """Open like `RemoteTier.open`, and raise SegmentExpired for a missing object."""
-        try:
+        with _expired_if_missing(segment):
             return super().open(segment)
-        except ObjectNotFound as error:
-            raise _not_there(segment, error) from error
 
     def read(
         self,
@@ -93,21 +94,24 @@ class PastRemote(RemoteTier):
         following: Following = nothing,
     ) -> RemotePiece:
         """Read like `RemoteTier.read`, and raise SegmentExpired for a missing object."""
-        try:
+        with _expired_if_missing(segment):
             return super().read(segment, offsets, max_bytes, isolation, following)
-        except ObjectNotFound as error:
-            raise _not_there(segment, error) from error
 
 
-def _not_there(segment: RemoteSegment, error: ObjectNotFound) -> SegmentExpired:
-    return SegmentExpired(
-        "an object of this segment is not in the bucket any more: it expired after the view's newest fact, or is lost",
-        object_key=error.facts.get("key", segment.object_key),
-        topic=segment.topic,
-        partition=segment.partition,
-        segment_id=segment.segment_id,
-        offsets=segment.offsets,
-    )
+@contextmanager
+def _expired_if_missing(segment: RemoteSegment) -> Iterator[None]:
+    try:
+        yield
+    except ObjectNotFound as error:
+        raise SegmentExpired(
+            "an object of this segment is not in the bucket any more: it expired after the view's newest fact, or is "
+            "lost",
+            object_key=error.facts.get("key", segment.object_key),
+            topic=segment.topic,
+            partition=segment.partition,
+            segment_id=segment.segment_id,
+            offsets=segment.offsets,
+        ) from error
 
 
 def gone_id(control: TopicDirectory, topic: str) -> TopicId | None:

@@ -91,11 +91,9 @@ class Grants(Protocol):
 
     def grant(self, segment: RemoteSegment) -> SegmentGrant:
         """Return the segment's grant. Raises SegmentExpired, AccessDenied, Unavailable."""
-        ...
 
     def open(self, url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
         """Send GET and leave the body unread. ``url`` may be a path of the gateway. Raises urllib3's errors."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,20 +40,17 @@ class LocalTier(Protocol):
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
         """Return the bounds of the topic with this name. Only `fetch` notices a re-created topic."""
-        ...
 
     def fetch(self, spec: FetchSpec) -> LocalPiece:
         """Return complete batches from ``spec.offset`` on. At the end of the log, return none after ``spec.wait_ms``.
 
         Raises OffsetOutOfRange, Fenced (a newer leader epoch), and UnknownTopic also for a re-created topic.
         """
-        ...
 
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
     ) -> tuple[Offset, TimestampMs] | None:
         """Return the broker's first record at or after a time. It may be below the local start (observed)."""
-        ...
 
     def end_of_epoch(
         self, topic: str, partition: TopicIdPartition, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
@@ -62,7 +59,6 @@ class LocalTier(Protocol):
 
         Raises Fenced when a newer leader epoch than ``leader_epoch`` exists.
         """
-        ...
 
 
 class BrokerTier:

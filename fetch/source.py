@@ -22,15 +22,12 @@ class RecordSource(Protocol):
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partition numbers, ascending."""
-        ...
 
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
         """Return the offsets that can be read now."""
-        ...
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
         """Return the offset of the first record at or after a time, or None."""
-        ...
 
     def records(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, *, columns: Names = None
@@ -40,7 +37,6 @@ class RecordSource(Protocol):
         ``columns``: those of `record_schema` to yield, in this order; None: all. Others are not decoded.
         Closing the generator stops reading ahead.
         """
-        ...
 
 
 class SearchedSource(RecordSource, Protocol):
@@ -50,7 +46,6 @@ class SearchedSource(RecordSource, Protocol):
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Batches:
         """Yield, like `RecordSource.records`, only records that match ``search``. A batch may be empty."""
-        ...
 
 
 class ConsumerSource:

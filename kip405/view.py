@@ -188,7 +188,9 @@ class MetadataView:
             return PartitionView(partition, degraded=problems)
         readable = [each for each in segments.values() if each.state is SegmentState.COPY_SEGMENT_FINISHED]
         remote = {each.record.segment_id: self._remote(each) for each in readable}
-        newest = max(readable, key=_epoch_and_end, default=None)
+        newest = max(
+            readable, key=lambda each: (_last_epoch(each.record.leader_epochs), each.record.offsets.end), default=None
+        )
         leader = None if newest is None else self._leader(newest, remote[newest.record.segment_id])
         meanings = {key: _meaning(each, remote.get(key)) for key, each in segments.items()}
         ordered = tuple(sorted(remote.values(), key=lambda each: (each.offsets.start, each.offsets.end)))
@@ -280,10 +282,6 @@ class MetadataView:
             raise CorruptData("the leader epoch index is empty", file=file)
         self._lineages[segment.segment_id] = lineage
         return lineage
-
-
-def _epoch_and_end(segment: SegmentNow) -> tuple[int, int]:
-    return _last_epoch(segment.record.leader_epochs), segment.record.offsets.end
 
 
 def _last_epoch(lineage: Lineage) -> LeaderEpoch:

@@ -119,7 +119,7 @@ class Agent:
                     self.reconcile(stop)
                 if self._acts > before:
                     tries = ONCE_TRIES
-                elif self._away is None and not any(worker.failures for worker in self._workers.values()):
+                elif self._away is None and not self._failing():
                     if kept_up == self._acts:
                         break
                     kept_up = self._acts
@@ -132,13 +132,15 @@ class Agent:
         self._raise_bug()
         if self._away is not None:
             raise self._away
-        failing = [worker for worker in self._workers.values() if worker.failures]
+        failing = self._failing()
         if failing and not stop.is_set():
             names = ",".join(f"{worker.name}-{worker.partition.partition}" for worker in failing)
             raise Unavailable("partitions are not done", partitions=names, because=failing[0].last_error)
 
+    def _failing(self) -> list[PartitionWorker]:
+        return [worker for worker in self._workers.values() if worker.failures]
+
     def _finish(self) -> None:
-        """Begin no further operation, and wait for those in progress."""
         self._over = True
         self._pool.shutdown(wait=True)
 
@@ -155,7 +157,7 @@ class Agent:
             self._follow(hosted)
         self._rest()
         if returned := [self._returned.popleft() for _ in range(len(self._returned))]:
-            failing = [worker for worker in self._workers.values() if worker.failures]
+            failing = self._failing()
             for worker in failing:
                 worker.returned(returned)
             self._schedule.call(worker.partition for worker in failing)
@@ -231,7 +233,6 @@ class Agent:
             self._pool.submit(inherited(self._work), stop)
 
     def _work(self, stop: threading.Event) -> None:
-        """Run waiting workers, one after another, until none waits."""
         while (worker := self._next()) is not None:
             with loop("operations", f"{worker.name}-{worker.partition.partition}"):
                 self._turn(worker, stop)

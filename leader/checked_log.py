@@ -42,7 +42,14 @@ class CheckedLog:
         self._chunk_bytes, self.size_bytes = chunk_bytes, files.log_bytes
         self._offset_index = OffsetIndexBuilder(offsets.start)
         self._time_index = TimeIndexBuilder(offsets.start)
-        self._offset_index_check, self._time_index_check = _index_checks(files, offsets)
+        offset_entries = offset_index_entries(
+            files.offset_index or b"", offsets.start, str(files.path.with_suffix(".index"))
+        )
+        self._offset_index_check = OffsetIndexCheck(offset_entries, offsets.end)
+        time_entries = time_index_entries(
+            files.time_index or b"", offsets.start, str(files.path.with_suffix(".timeindex"))
+        )
+        self._time_index_check = TimeIndexCheck(time_entries)
         self.transaction_index_file = str(files.path.with_suffix(".txnindex"))
         self._transactions = TransactionIndexCheck(
             files.transaction_index, offsets.start, files.before, self.transaction_index_file, log=self._source
@@ -107,29 +114,19 @@ class CheckedLog:
 
     def _check(self, batch: BatchHeader) -> None:
         first, last = batch.base_offset, batch.last_offset
+        facts = {"file": self._source, "position": batch.position}
         if first <= self.last_record_offset or first < self._offsets.start or last > self._offsets.end:
+            span = f"{first}..{last}"
             raise CorruptData(
-                "batch offsets are not in order inside the segment",
-                file=self._source,
-                position=batch.position,
-                batch=f"{first}..{last}",
-                offsets=self._offsets,
+                "batch offsets are not in order inside the segment", **facts, batch=span, offsets=self._offsets
             )
         if not self._epoch_agrees(batch):
-            raise CorruptData(
-                "batch has another leader epoch than the checkpoint",
-                file=self._source,
-                position=batch.position,
-                offset=first,
-                batch_epoch=batch.partition_leader_epoch,
-                checkpoint_epoch=self._lineage.epoch_at(first),
-            )
+            epochs = {"batch_epoch": batch.partition_leader_epoch, "checkpoint_epoch": self._lineage.epoch_at(first)}
+            raise CorruptData("batch has another leader epoch than the checkpoint", **facts, offset=first, **epochs)
         self.last_record_offset = Offset(last)
         self._time_index.add(batch, self._offset_index.add(batch))
-        if self._offset_index_check is not None:
-            self._offset_index_check.add(batch)
-        if self._time_index_check is not None:
-            self._time_index_check.add(batch, self._time_index.highest)
+        self._offset_index_check.add(batch)
+        self._time_index_check.add(batch, self._time_index.highest)
         self._batch_starts.setdefault(batch.position // self._chunk_bytes, Offset(first))
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = TimestampMs(batch.max_timestamp)
@@ -151,16 +148,14 @@ class CheckedLog:
 
     def offset_index(self) -> bytes:
         """Return the broker's index if each entry points to a batch of the log; otherwise the rebuilt index."""
-        check, broker_index = self._offset_index_check, self.files.offset_index
-        if broker_index is not None and check is not None and check.fits:
-            return broker_index
+        if self.files.offset_index is not None and self._offset_index_check.fits:
+            return self.files.offset_index
         return self._offset_index.bytes()
 
     def time_index(self) -> bytes:
         """Return the broker's index if its entries are true and end with the highest timestamp; else the rebuilt."""
-        check, broker_index = self._time_index_check, self.files.time_index
-        if broker_index is not None and check is not None and check.fits:
-            return broker_index
+        if self.files.time_index is not None and self._time_index_check.fits:
+            return self.files.time_index
         return self._time_index.bytes()
 
     def aborted(self) -> tuple[AbortedRange, ...]:
@@ -184,15 +179,3 @@ class CheckedLog:
                 difference=difference,
             )
         return (broker_index, None) if difference is None else (check.bytes() or None, difference)
-
-
-def _index_checks(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, TimeIndexCheck | None]:
-    """Return checks of the broker's offset index and time index against the log; None for a missing index."""
-    offset_check, time_check = None, None
-    if files.offset_index is not None:
-        entries = offset_index_entries(files.offset_index, offsets.start, str(files.path.with_suffix(".index")))
-        offset_check = OffsetIndexCheck(entries, offsets.end)
-    if files.time_index is not None:
-        source = str(files.path.with_suffix(".timeindex"))
-        time_check = TimeIndexCheck(time_index_entries(files.time_index, offsets.start, source))
-    return offset_check, time_check

@@ -17,7 +17,7 @@ from ..log.batch import MAGIC_AT, first_codec
 from ..log.local_log import SegmentFiles
 from ..log.partition import format_epoch_checkpoint
 from ..rules.candidates import CopyCandidate
-from ..runtime.id_source import RandomBytes, system_random
+from ..runtime.id_source import system_random
 from ..runtime.listener import Listener, SegmentCopied, TransactionIndexRebuilt
 from ..runtime.operation import Operation
 from ..state.errors import (
@@ -105,7 +105,7 @@ def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTool
         yield "append copy-started"
         session.append(SegmentCopyStarted(attempt))
         try:
-            segment = yield from upload(session, attempt, files, tools.store, tools.format, pace, tools.listener)
+            segment = yield from upload(session, attempt, files, tools, pace)
             _check_again(session, candidate, files)
             pace(0)  # if the objects move to another store now, all of these were there before it stood still*
         except Exception as error:  # copy-finished was never sent, so this attempt must remove its objects
@@ -210,31 +210,20 @@ class FormatPolicy:
     cluster_id: str
     tier_state_topic_id: TopicId
     keys: KeyWrapper | None = None
-    random: RandomBytes = system_random
-
-    def cipher(self) -> tuple[SegmentCipher, Encryption] | tuple[None, None]:
-        """Return a cipher with a new data key for one attempt; (None, None) if nothing is encrypted."""
-        return (None, None) if self.keys is None else SegmentCipher.new(self.keys, self.random)
 
 
 def upload(
-    session: TermSession,
-    attempt: CopyAttempt,
-    files: SegmentFiles,
-    store: ObjectStore,
-    policy: FormatPolicy,
-    pace: Pace,
-    listener: Listener,
+    session: TermSession, attempt: CopyAttempt, files: SegmentFiles, tools: CopyTools, pace: Pace
 ) -> Operation[RemoteSegment]:
     """Upload the objects and verify their sizes. Return the segment's descriptor for the copy-finished fact.
 
     ``pace`` is called with the size of every piece before it is sent. A transaction index that contradicts its log's
     markers is reported and replaced (0029). Raises CorruptData if a check of the log or of an object's size fails.
     """
+    store, policy, key = tools.store, tools.format, attempt.object_key
     log = CheckedLog(files, attempt.offsets, policy.chunk_bytes)
     compression = plan_compression(policy.compression, first_codec(files.head(), source=str(files.path)))
-    cipher, encryption = policy.cipher()
-    yield "put log"
+    cipher, encryption = SegmentCipher.new(policy.keys, system_random) if policy.keys else (None, None)
     source = SegmentSource(
         log=log.pieces(),
         log_bytes=files.log_bytes,
@@ -244,48 +233,54 @@ def upload(
         leader_epochs=format_epoch_checkpoint(files.lineage.up_to(attempt.offsets.end)),
         transaction_index=None,
     )
-    written = put_log(
-        store,
-        attempt.object_key,
-        source,
-        compression,
-        cipher=cipher,
-        chunk_bytes=policy.chunk_bytes,
-        level=policy.zstd_level,
-        pace=pace,
-    )
+    options = {"chunk_bytes": policy.chunk_bytes, "level": policy.zstd_level}
+    yield "put log"
+    written = put_log(store, key, source, compression, cipher=cipher, pace=pace, **options)
     # the broker's indexes where they match the log that was just read, otherwise the rebuilt indexes
     transaction_index, difference = log.transaction_index()
     aborted = log.aborted()
     source = replace(
-        source,
-        offset_index=log.offset_index(),
-        time_index=log.time_index(),
-        transaction_index=transaction_index,
+        source, offset_index=log.offset_index(), time_index=log.time_index(), transaction_index=transaction_index
     )
     if difference is not None:
-        listener(
-            TransactionIndexRebuilt(
-                session.partition, session.name, attempt.offsets, log.transaction_index_file, difference
-            )
-        )
+        place = session.partition, session.name, attempt.offsets
+        tools.listener(TransactionIndexRebuilt(*place, log.transaction_index_file, difference))
     yield "put indexes"
-    indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, pace=pace)
-    _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)
-    _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes)
+    indexes = put_indexes(store, key, source, cipher=cipher, pace=pace)
+    _verify(store, key, ObjectKind.LOG, written.stored_bytes)
+    _verify(store, key, ObjectKind.INDEXES, indexes.stored_bytes)
     segment = _describe(session, attempt, files, log, written, indexes, aborted, compression, encryption)
+    log_start = Offset(session.view().log_start or 0)
+    manifest, block = _manifest(policy, attempt, segment, log, log_start, written, indexes, aborted, encryption)
+    yield "put manifest"
+    _verify(store, key, ObjectKind.MANIFEST, put_manifest(store, key, manifest, pace=pace))
+    return block.segment
+
+
+def _manifest(
+    policy: FormatPolicy,
+    attempt: CopyAttempt,
+    segment: RemoteSegment,
+    log: CheckedLog,
+    log_start: Offset,
+    written: LogObject,
+    indexes: IndexesObject,
+    aborted: tuple[AbortedRange, ...],
+    encryption: Encryption | None,
+) -> tuple[SegmentManifest, TierstateBlock]:
+    """Return the manifest, and its block, in which `with_own_size` filled in the segment's ``manifest_bytes``."""
     manifest = with_own_size(
         SegmentManifest(
             chunks=written.chunks,
             indexes=indexes.spans,
-            compression=compression is Compression.ZSTD,
+            compression=segment.compression is Compression.ZSTD,
             encryption=encryption,
             metadata=metadata_of(segment, attempt.started_at),
             tierstate=TierstateBlock(
                 segment=segment,
                 cluster_id=policy.cluster_id,
                 tier_state_topic_id=policy.tier_state_topic_id,
-                log_start_offset=Offset(session.view().log_start or 0),
+                log_start_offset=log_start,
                 chunk_first_offsets=log.chunk_first_offsets(),
                 aborted=aborted,
                 sent=SentChecksums(written.object_crc32c, indexes.object_crc32c, written.chunk_crc32c),
@@ -294,10 +289,7 @@ def upload(
         )
     )
     assert manifest.tierstate is not None
-    yield "put manifest"
-    manifest_bytes = put_manifest(store, attempt.object_key, manifest, pace=pace)
-    _verify(store, attempt.object_key, ObjectKind.MANIFEST, manifest_bytes)
-    return manifest.tierstate.segment
+    return manifest, manifest.tierstate
 
 
 def _verify(store: ObjectReader, base_key: str, kind: ObjectKind, expected: int) -> None:
@@ -321,7 +313,7 @@ def _describe(
     compression: Compression,
     encryption: Encryption | None,
 ) -> RemoteSegment:
-    """Return the descriptor for facts and manifest. `with_own_size` fills in ``manifest_bytes`` later."""
+    """Return the descriptor, still without ``manifest_bytes``."""
     return RemoteSegment(
         partition=attempt.partition,
         topic=attempt.topic,

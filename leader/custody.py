@@ -31,7 +31,7 @@ from ..rules.custody import (
 )
 from ..runtime.clock import Clock
 from ..runtime.listener import CustodyStepTaken, Listener, OperationFailed, TermEnded, TermStarted
-from ..runtime.operation import Operation, run
+from ..runtime.operation import Operation
 from ..runtime.watchdog import alive
 from ..state.epochs import TERMINAL_EPOCH
 from ..state.errors import AccessDenied, BrokerUnavailable, Fenced, TierstateError, TimedOut
@@ -39,7 +39,7 @@ from ..state.facts import DeleteReason, LeaderElected, PartitionDeleted, Partiti
 from ..state.ids import BrokerId, FactId, TopicId, TopicIdPartition
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
-from ..state.segment import CopyAttempt, RemoteSegment, Term
+from ..state.segment import CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectStore
 from .expirer import finish_delete
 from .schedule import Backoff
@@ -138,15 +138,11 @@ class Custodian:
         """Return why no step is taken, for each partition that waits."""
         return {partition: ward.reason for partition, ward in list(self._wards.items()) if ward.reason}
 
-    def advance(self) -> bool:
+    def steps(self) -> Operation[bool]:
         """Take at most one operation for each partition. Return True when there may be more to do at once.
 
         Raises Unavailable kinds if the cluster or the view does not answer. A failure of one partition stops no other.
         """
-        return run(self.steps())
-
-    def steps(self) -> Operation[bool]:
-        """Do the work of `advance`. Yield the name of each irreversible step before the step."""
         more = False
         wards = self._find()
         for partition in [each for each in self._wards if each not in wards]:
@@ -194,23 +190,17 @@ class Custodian:
                 yield from withdraw(custody, partition, keys)
             case EndPartition():
                 yield from self._end(partition, ward)
-            case _:
-                yield from self._clear(partition, ward, step)
+            case _ if ward.session is not None:
+                yield from clear(custody, ward.session, step)
+            case _:  # the terminal term of another process cannot be continued
+                yield from self._end(partition, ward)
         custody.listener(CustodyStepTaken(partition, topic, type(step).__name__))
         return True
 
-    def _end(self, partition: TopicIdPartition, ward: _Ward) -> Operation[TermSession]:
+    def _end(self, partition: TopicIdPartition, ward: _Ward) -> Operation[None]:
         self._leave(ward, "another terminal term begins")
         ward.session = session = yield from end_partition(self._custody, partition)
         self._custody.listener(TermStarted(partition, session.name, str(session.term)))
-        return session
-
-    def _clear(self, partition: TopicIdPartition, ward: _Ward, step: TermStep) -> Operation[None]:
-        """Take the step in this process's terminal term, or begin one: another process's term cannot be continued."""
-        if ward.session is None:
-            yield from self._end(partition, ward)
-        else:
-            yield from clear(self._custody, ward.session, step)
 
     def _failed(self, partition: TopicIdPartition, ward: _Ward, error: TierstateError) -> None:
         ward.failures.add(error)
@@ -333,8 +323,7 @@ def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> TermSe
         local_start=Offset(view.log_start or 0),
         elected_at=context.time.now_ms(),
     )
-    position = append_leader(context.topic, context.view, context.clock, elected)
-    term = Term(TERMINAL_EPOCH, position, elected.id)
+    term = append_leader(context.topic, context.view, context.clock, elected)
     return TermSession(context, partition, view.topic or "", term, context.broker_id)
 
 

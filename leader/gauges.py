@@ -42,11 +42,12 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
         return read
 
-    def by_partition(value: Callable[[PartitionStatus, PartitionView], float]) -> Callable[[], Iterator[Sample]]:
+    def by_partition(value: Callable[[PartitionStatus, PartitionView], float | None]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
             for partition, status in board.by_partition().items():
-                if status.leads:
-                    yield (status.topic, str(status.partition)), value(status, view.partition(partition))
+                number = value(status, view.partition(partition)) if status.leads else None
+                if number is not None:
+                    yield (status.topic, str(status.partition)), number
 
         return read
 
@@ -59,25 +60,14 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     def total(value: Callable[[PartitionView], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: iter([((), float(sum(number for _, number in by_view(value)())))])
 
-    def sum_of(value: Callable[[PartitionStatus], int]) -> Callable[[], Iterator[Sample]]:
-        return lambda: iter([((), float(sum(value(status) for status in board.all() if status.leads)))])
+    def orphans() -> Iterator[Sample]:
+        yield (), float(sum(status.orphan_objects or 0 for status in board.all() if status.leads))
 
     def by_kind(kind: Callable[[PartitionStatus], Reason | None]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
             counts = Counter(cause for status in board.all() if status.leads and (cause := kind(status)) is not None)
             for reason, count in sorted(counts.items()):
                 yield (reason.value,), count
-
-        return read
-
-    def by_start(
-        value: Callable[[PartitionView, Offset], int], counts: Callable[[PartitionStatus], bool] = lambda status: True
-    ) -> Callable[[], Iterator[Sample]]:
-        def read() -> Iterator[Sample]:
-            for partition, status in board.by_partition().items():
-                if status.leads and status.local_log_start_offset is not None and counts(status):
-                    number = value(view.partition(partition), Offset(status.local_log_start_offset))
-                    yield (status.topic, str(status.partition)), number
 
         return read
 
@@ -100,7 +90,7 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_partitions_not_copied", by_kind(lambda status: status.not_copied_reason))
     metrics.gauge("tierstate_partitions_not_trimmed", by_kind(lambda status: status.not_trimmed_reason))
     metrics.gauge("tierstate_lso_pinned_seconds", by_status(lambda status: status.lso_pinned_s))
-    metrics.gauge("tierstate_orphan_objects", sum_of(lambda status: status.orphan_objects or 0))
+    metrics.gauge("tierstate_orphan_objects", orphans)
     metrics.gauge("tierstate_facts_lost", by_status(lambda status: int(status.facts_lost is not None)))
     metrics.gauge("tierstate_missing_objects", by_status(lambda status: status.missing_objects))
     metrics.gauge("tierstate_remote_log_size_bytes", by_view(lambda facts: sum(s.log_bytes for s in facts.readable)))
@@ -108,8 +98,8 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_abandoned_segments", in_state(SegmentState.ABANDONED))
     metrics.gauge("tierstate_out_of_lineage_segments", by_view(_out_of_lineage))
     metrics.gauge("tierstate_future_segments", by_view(lambda facts: future_segments(facts, clock.now_ms())))
-    metrics.gauge("tierstate_gap_offsets", by_start(_missing))
-    metrics.gauge("tierstate_cut_elsewhere_offsets", by_start(offsets_cut_elsewhere, _is_trimmed))
+    metrics.gauge("tierstate_gap_offsets", by_partition(_missing))
+    metrics.gauge("tierstate_cut_elsewhere_offsets", by_partition(_cut_elsewhere))
     metrics.gauge("tierstate_degraded_partitions", total(lambda facts: bool(facts.degraded)))
     metrics.gauge("tierstate_contradicted_partitions", total(lambda facts: bool(facts.contradictions)))
     metrics.gauge("tierstate_lineage_unknown_partitions", total(lambda facts: facts.lineage_unknown))
@@ -117,9 +107,11 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_fenced_facts", total(lambda facts: len(facts.fenced)))
 
 
-def _is_trimmed(status: PartitionStatus) -> bool:
-    """Return whether the agent trims the partition. In an archive, Kafka's retention cuts the local tier."""
-    return status.not_trimmed_reason is not Reason.TRIM_DISABLED
+def _cut_elsewhere(status: PartitionStatus, view: PartitionView) -> int | None:
+    start = status.local_log_start_offset
+    if start is None or status.not_trimmed_reason is Reason.TRIM_DISABLED:  # an archive: Kafka's retention cuts it
+        return None
+    return offsets_cut_elsewhere(view, Offset(start))
 
 
 def _never_copied(status: PartitionStatus, view: PartitionView) -> bool:
@@ -131,5 +123,6 @@ def _out_of_lineage(view: PartitionView) -> int:
     return sum(not readable_ranges(segment, view.lineage) for segment in view.readable)
 
 
-def _missing(view: PartitionView, local_start: Offset) -> int:
-    return sum(len(gap) for gap in view.gaps_between(view.log_start, local_start))
+def _missing(status: PartitionStatus, view: PartitionView) -> int | None:
+    start = status.local_log_start_offset
+    return None if start is None else sum(len(gap) for gap in view.gaps_between(view.log_start, Offset(start)))

@@ -41,7 +41,7 @@ def holds_to_report(
     reasons = {hold.reason for hold in view.holds}
     quotes: dict[str, tuple[str, str]] = {}
     for second in second_values:
-        reason = _reason(second)
+        reason = f"second value of {second.key} at {second.second_position}, the first at {second.first_position}"
         first = decode_fact(second.key, second.first)
         other = decode_fact(second.key, second.second)
         quotes.setdefault(reason, (quoted(second.key, first), quoted(second.key, other)))
@@ -100,7 +100,3 @@ def quoted(key: str, fact: Fact | UnknownFact) -> str:
         return text
     cut = text[:MAX_QUOTE].encode()[:MAX_QUOTE_BYTES].decode(errors="ignore")
     return f"{cut}… ({len(text)} characters)"
-
-
-def _reason(second: SecondValue) -> str:
-    return f"second value of {second.key} at {second.second_position}, the first at {second.first_position}"

@@ -287,15 +287,15 @@ class GroupHolds:
         self._lock = threading.Lock()
         self._standing: dict[tuple[str, int], dict[str, tuple[Offset | None, float]]] = {}
 
-    def unknown(self, groups: TopicGroups | None) -> str | None:
+    def unknown(self, groups: TopicGroups) -> str | None:
         """Return why the listing may lack groups that are not excluded; None if it is complete."""
-        return "no broker listed them" if groups is None else groups.why_incomplete(self._policy.ignores)
+        return groups.why_incomplete(self._policy.ignores)
 
     def holds(
-        self, topic: str, partition: int, groups: TopicGroups | None, bounds: LocalBounds
+        self, topic: str, partition: int, groups: TopicGroups, bounds: LocalBounds
     ) -> Mapping[str, Offset] | None:
         """Return the lowest offset each group still needs; None if not all groups are known, which prevents trims."""
-        if groups is None or self.unknown(groups) is not None:
+        if self.unknown(groups) is not None:
             return None
         behind = {
             each.group: each.committed

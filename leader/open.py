@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import TierTopic
@@ -31,7 +32,7 @@ from .expirer import Quarantine
 from .lost_facts import LeftBehind, LostFactsTools, LostFactsWatch
 from .object_proof import ObjectProof
 from .observe import ArchiveProblem, GroupPolicy, Observer
-from .other_replicas import OtherReplicas, ask_by_http
+from .other_replicas import ask_by_http, lineages_elsewhere
 from .partition_worker import ArchivedTo, PartitionWorker, WorkerTools
 from .schedule import Schedule
 from .status import StatusBoard
@@ -103,7 +104,7 @@ def open_leader(
     keys = ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits)
     context = TermContext(log.agent_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys)
     if log.agent_id != COPIER:
-        context = replace(context, other_replicas=OtherReplicas(log.agent_id, view, ask_by_http))
+        context = replace(context, other_replicas=partial(lineages_elsewhere, log.agent_id, view, ask_by_http))
     schedule = beside.schedule or Schedule(clock, view.tier_partition)
     quota = beside.quota or ByteQuota(clock, settings.copy_.quota)
     keyring_file = None if keyring is None else KeyRingFile(keyring, listener)

@@ -7,7 +7,7 @@ later, may still have an epoch that the leader's disk lacks. An answer counts as
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -48,30 +48,27 @@ def lineage_in_answer(answer: bytes, partition: TopicIdPartition) -> Lineage | N
         return None
 
 
-class OtherReplicas:
-    """A `term.OtherReplicas`. The newest `LeaderElected` of a broker, for any partition, has its agent's address."""
+def lineages_elsewhere(
+    me: BrokerId, view: TierView, ask: Callable[[str], bytes | None], partition: TopicIdPartition, name: str
+) -> list[Lineage]:
+    """Return what a `term.OtherReplicas` returns. ``ask`` sends GET for a URL and returns the body; None without it.
 
-    def __init__(self, me: BrokerId, view: TierView, ask: Callable[[str], bytes | None]) -> None:
-        """``ask`` sends GET for a URL and returns the body; None when there is no answer in time."""
-        self._me, self._view, self._ask = me, view, ask
-
-    def __call__(self, partition: TopicIdPartition, name: str) -> list[Lineage]:
-        lineages = []
-        for address in list(self._addresses().values())[:AT_MOST]:
-            answer = self._ask(f"http://{address}/v1/epochs/{quote(name, safe='')}/{partition.partition}")
-            lineage = None if answer is None else lineage_in_answer(answer, partition)
-            if lineage is not None and lineage.entries:
-                lineages.append(lineage)
-        return lineages
-
-    def _addresses(self) -> Mapping[BrokerId, str]:
-        terms: list[LeaderElected] = []
-        for partition in self._view.partitions():
-            with suppress(TierstateError):
-                terms += [live.fact for live in self._view.facts(partition) if isinstance(live.fact, LeaderElected)]
-        others = [each for each in terms if each.broker_id not in (self._me, BrokerId(-1)) and each.management_address]
-        others.sort(key=lambda each: (each.broker_id, each.elected_at, each.management_address))
-        return {each.broker_id: each.management_address for each in others}
+    The newest `LeaderElected` of a broker, for any partition, has the address of its agent.
+    """
+    terms: list[LeaderElected] = []
+    for each in view.partitions():
+        with suppress(TierstateError):
+            terms += [live.fact for live in view.facts(each) if isinstance(live.fact, LeaderElected)]
+    others = [term for term in terms if term.broker_id not in (me, BrokerId(-1)) and term.management_address]
+    others.sort(key=lambda term: (term.broker_id, term.elected_at, term.management_address))
+    addresses = {term.broker_id: term.management_address for term in others}
+    lineages = []
+    for address in list(addresses.values())[:AT_MOST]:
+        answer = ask(f"http://{address}/v1/epochs/{quote(name, safe='')}/{partition.partition}")
+        lineage = None if answer is None else lineage_in_answer(answer, partition)
+        if lineage is not None and lineage.entries:
+            lineages.append(lineage)
+    return lineages
 
 
 def ask_by_http(url: str) -> bytes | None:

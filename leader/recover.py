@@ -136,8 +136,7 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
     if now.term is not None and now.term.epoch > elected.epoch:
         elected = replace(elected, epoch=now.term.epoch)
     yield "append leader-elected"
-    position = append_leader(tools.topic, view, tools.clock, elected)
-    term = Term(elected.epoch, position, elected.id)
+    term = append_leader(tools.topic, view, tools.clock, elected)
     addition = replace(
         plan,
         restored=lost.segments,
@@ -145,7 +144,7 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
         standing=(),
         log_start=None if plan.log_start == now.log_start else plan.log_start,
     )
-    last = position
+    last = term.position
     for step, fact in facts_of(addition, elected, term):
         if isinstance(fact, SegmentCopyStarted):  # its key may exist: `is_second_value` allows RECOVERER a second value
             fact = SegmentCopyStarted(replace(fact.attempt, broker_id=RECOVERER))

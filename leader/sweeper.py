@@ -167,35 +167,6 @@ def _judge_again(
         raise Fenced("the object is not condemned any more", topic=view.topic, partition=view.partition, object_key=key)
 
 
-def sweep_orphans(
-    session: TermSession, tools: SweepTools, ripe: dict[str, UnneededObject | Leftover]
-) -> Operation[int]:
-    """Delete the orphans that two looks a grace apart condemned, each after one more check. Return their number.
-
-    Orphans that were deleted or must stay are removed from ``ripe``. Raises Fenced if an orphan must stay, the term is
-    no longer in force, or a person must resolve something first.
-    """
-
-    def trusted() -> PartitionView:
-        view = last_look(session)
-        session.time_of_deletion()
-        session.confirm_leadership()
-        return view
-
-    done = 0
-    trusted_view(session)
-    for name, item in list(ripe.items()):
-        yield "abort upload" if isinstance(item, Leftover) else "delete orphan"
-        try:
-            delete_orphan(tools, item, session.name, trusted)
-        except Fenced:
-            del ripe[name]
-            raise
-        del ripe[name]
-        done += 1
-    return done
-
-
 LOOK_EVERY_S = 86_400.0
 LEAST_S = 1.0
 AGAIN_S = 600.0
@@ -284,8 +255,29 @@ class OrphanSweeps:
         return findings
 
     def sweep(self, session: TermSession) -> Operation[int]:
-        """Delete the orphans that may be deleted now. Return their number."""
-        return sweep_orphans(session, self._tools, self._ripe)
+        """Delete the orphans that two looks a grace apart condemned, each after one more check. Return their number.
+
+        Raises Fenced if an orphan must stay, the term is no longer in force, or a person must resolve something first.
+        """
+
+        def trusted() -> PartitionView:
+            view = last_look(session)
+            session.time_of_deletion()
+            session.confirm_leadership()
+            return view
+
+        done, ripe = 0, self._ripe
+        trusted_view(session)
+        for name, item in list(ripe.items()):
+            yield "abort upload" if isinstance(item, Leftover) else "delete orphan"
+            try:
+                delete_orphan(self._tools, item, session.name, trusted)
+            except Fenced:
+                del ripe[name]
+                raise
+            del ripe[name]
+            done += 1
+        return done
 
     def _next_turn(self) -> float:
         clock = self._context.clock

@@ -272,8 +272,8 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
     )
     yield "append leader-elected"
     context.log.require_owned(partition)  # this process may have been frozen: the owner's term would be taken from it
-    position = append_leader(context.topic, context.view, context.clock, elected)
-    session = TermSession(context, partition, name, Term(epoch, position, elected.id), broker_id)
+    term = append_leader(context.topic, context.view, context.clock, elected)
+    session = TermSession(context, partition, name, term, broker_id)
     view = session.view()
     if view.log_start is None:
         yield "append log-start"
@@ -281,9 +281,10 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
     return session
 
 
-def append_leader(topic: TierTopic, view: TierView, clock: Clock, elected: LeaderElected) -> Position:
-    """Append the fact and return Q from the view. Raises LineageTooLong if the fact is too large although folded: a
-    retry would not be shorter.
+def append_leader(topic: TierTopic, view: TierView, clock: Clock, elected: LeaderElected) -> Term:
+    """Append the fact and return its term, with Q from the view.
+
+    Raises LineageTooLong if the fact is too large although folded: a retry would not be shorter.
     """
     try:
         value = encode_fact(elected)
@@ -298,7 +299,7 @@ def append_leader(topic: TierTopic, view: TierView, clock: Clock, elected: Leade
     view.wait_applied(number, append_once(topic, view, clock, partition, elected, value), APPLY_TIMEOUT_S)
     for live in view.facts(partition):
         if live.key == key:
-            return live.position
+            return Term(elected.epoch, live.position, elected.id)
     raise Fenced("the own term is not in the view", partition=partition, key=key)
 
 

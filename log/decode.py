@@ -115,7 +115,7 @@ class _Decoder:
         piece_bytes: int = PIECE_BYTES,
         looked: Looked | None = None,
     ) -> None:
-        self._looked = looked or _ignore
+        self._looked = looked or (lambda records, size: None)
         self._view = memoryview(data).cast("B")
         self._raw = np.frombuffer(data, np.uint8)
         self._source, self._position = source, position
@@ -284,10 +284,6 @@ class _Decoder:
             batch=f"{batch[kernels.FROM]}..{batch[kernels.TO]}",
             byte_of_records=int(state[kernels.AT_BYTE] - batch[kernels.START]),
         )
-
-
-def _ignore(records: int, size: int) -> None:
-    pass
 
 
 def _batch_table(rows: Table) -> Table:

@@ -14,76 +14,58 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from ..state.epochs import Lineage
+from ..state.epochs import LeaderEpoch
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from .batch import BatchHeader, iter_batches
-from .partition import open_partition
+from .partition import PartitionFolder, open_partition
 from .record_parser import LogPiece
 from .segment import LogSegment
 from .transaction_index import OpenBefore, TransactionIndexCheck, open_before
 from .transactions import decide
 
 
-@dataclass(slots=True)
-class _EpochRun:
-    """Consecutive batches of one leader epoch."""
-
-    epoch: int
-    file: str
-    position: int
-    first: int
-    last: int
-
-
 class BatchPlaces:
-    """Checks offsets and leader epochs against file names, adjacent batches and the epoch checkpoint.
+    """Checks offsets and leader epochs against file names, adjacent batches and the epoch checkpoint of ``folder``.
 
     A batch's base offset and leader epoch are outside its CRC: nothing in the batch shows that one of them was changed.
-    Pass the batches of adjacent files through `follow` in order, then `check` all.
-    Memory: some 200 bytes for each leader epoch.
     """
 
-    def __init__(self) -> None:
-        self._runs: list[_EpochRun] = []
+    def __init__(self, folder: PartitionFolder) -> None:
+        self._folder, self._checkpoint, self._epoch = folder.path, folder.lineage, -1
 
     def follow(
         self, batches: Iterator[BatchHeader], source: str, base: Offset, following: Offset | None
     ) -> Iterator[BatchHeader]:
-        """Yield the batches of one file. Raises CorruptData if a batch lies outside [``base``, ``following``), or if
-        its leader epoch is lower than that of the batch before. If ``following`` is None, there is no upper bound."""
+        """Yield the batches of one file; call this for adjacent files in order. Raises CorruptData if a batch lies
+        outside [``base``, ``following``), where None is no bound, or if its leader epoch is lower than that of the
+        batch before, or another one than the checkpoint says. The checkpoint says nothing below its first entry."""
         for batch in batches:
+            epoch = batch.partition_leader_epoch
             if batch.base_offset < base:
                 raise self._wrong("batch lies below its segment's base offset", source, batch, base_offset=base)
             if following is not None and batch.last_offset >= following:
                 raise self._wrong("batch reaches into the next segment", source, batch, next_segment=following)
-            self._add(batch, source)
+            if epoch < self._epoch:
+                raise self._wrong("leader epochs go back", source, batch, epoch=epoch, before=self._epoch)
+            if self._others(batch):  # the broker may have added leader epochs since the checkpoint was read
+                self._checkpoint = open_partition(self._folder).lineage
+            if others := self._others(batch):
+                raise CorruptData(
+                    "a batch is of another leader epoch than the checkpoint says",
+                    file=source,
+                    position=batch.position,
+                    offsets=f"{batch.base_offset}..{batch.last_offset}",
+                    leader_epoch=epoch,
+                    checkpoint=others.pop(),
+                )
+            self._epoch = epoch
             yield batch
 
-    def _add(self, batch: BatchHeader, source: str) -> None:
-        epoch, newest = batch.partition_leader_epoch, self._runs[-1] if self._runs else None
-        if newest is None or epoch > newest.epoch:
-            self._runs.append(_EpochRun(epoch, source, batch.position, batch.base_offset, batch.last_offset))
-        elif epoch < newest.epoch:
-            raise self._wrong("leader epochs go back", source, batch, epoch=epoch, before=newest.epoch)
-        else:
-            newest.last = batch.last_offset
-
-    def check(self, checkpoint: Lineage) -> None:
-        """Compare the batches' leader epochs with the checkpoint. Offsets below its first entry (the log start offset)
-        are not compared. Raises CorruptData."""
-        for run in self._runs:
-            says = {checkpoint.epoch_at(run.first), checkpoint.epoch_at(run.last)} - {None, run.epoch}
-            if says:
-                raise CorruptData(
-                    "batches are of another leader epoch than the checkpoint says",
-                    file=run.file,
-                    position=run.position,
-                    offsets=f"{run.first}..{run.last}",
-                    leader_epoch=run.epoch,
-                    checkpoint=says.pop(),
-                )
+    def _others(self, batch: BatchHeader) -> set[LeaderEpoch | None]:
+        says = {self._checkpoint.epoch_at(batch.base_offset), self._checkpoint.epoch_at(batch.last_offset)}
+        return says - {None, batch.partition_leader_epoch}
 
     @staticmethod
     def _wrong(what: str, source: str, batch: BatchHeader, **facts: object) -> CorruptData:
@@ -139,7 +121,8 @@ def open_log(path: Path) -> LogFiles:
     if not chosen and not path.is_dir():
         raise InvalidRequest("neither a partition folder nor a log segment (.log)", path=path)
     following = () if path.is_dir() else segments[segments.index(chosen[0]) + 1 :]
-    opened, aborted, differences, places = OpenBefore(), list[AbortedRange](), dict[Path, str](), BatchPlaces()
+    opened, aborted, differences = OpenBefore(), list[AbortedRange](), dict[Path, str]()
+    places = BatchPlaces(folder)
     bounds = dict(pairwise((*folder.base_offsets, None)))
     for segment in chosen:
         check = _followed(segment, opened, places, bounds[segment.base_offset])
@@ -147,7 +130,6 @@ def open_log(path: Path) -> LogFiles:
         aborted += (each.range for each in check.aborted)
         if (difference := check.difference()) is not None:
             differences[segment.transaction_index] = difference
-    places.check(open_partition(folder.path).lineage)  # read again: the broker may have added leader epochs
     undecided = dict(opened.transactions)
     for segment in following:
         if undecided:

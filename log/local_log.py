@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from ..runtime.listener import Listener, ignore
@@ -68,7 +67,6 @@ class SegmentFiles(Protocol):
 
     def head(self) -> bytes:
         """Return the first bytes of the log: a complete batch header, unless the log is shorter."""
-        ...
 
     def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
         """Return the transactions in ``opened`` whose next marker in a later local segment is an abort marker.
@@ -76,17 +74,13 @@ class SegmentFiles(Protocol):
         ``opened`` maps the producer ids of transactions that are open at the segment's end to their first offsets.
         Raises CorruptData for damaged batches, and Fenced if a later segment was deleted.
         """
-        ...
 
     def confirm(self) -> None:
         """Raise Fenced unless the folder still holds this segment with the same end, under the same topic id."""
-        ...
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *raised: object) -> None: ...
 
 
 class LocalLog(Protocol):
@@ -98,48 +92,39 @@ class LocalLog(Protocol):
     @property
     def agent_id(self) -> BrokerId:
         """Return the broker beside which the agent works, or `COPIER`."""
-        ...
 
     @property
     def broker(self) -> BrokerId:
         """Return the broker to ask what each broker of the cluster knows."""
-        ...
 
     def broker_of(self, partition: TopicIdPartition) -> BrokerId:
         """Return the broker whose log of the partition is read here, as of the last `partitions`.
 
         Raises Fenced if the partition was not listed.
         """
-        ...
 
     def require_owned(self, partition: TopicIdPartition) -> None:
         """Raise Fenced unless the agent may begin a term of the partition now. Reads and asks nothing."""
-        ...
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
         """Return the topic name of every live partition. Returns the same object as before if nothing changed."""
-        ...
 
     def listed(self) -> Mapping[TopicIdPartition, str]:
         """Return the last result of `partitions`, without reading the disks."""
-        ...
 
     def touched(self) -> Touched:
         """Return the changes since the last call. This is only a hint: the operating system may not report all."""
-        ...
 
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
         """Return the partition's state. Raises Fenced if the partition is not on these disks under this topic id.
 
         Raises Unavailable if the folder changed during each of `LOOKS` reads.
         """
-        ...
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
     ) -> SegmentFiles:
         """Open the rolled segment ``[base_offset, next_base)``. Raises Fenced if the folder no longer holds it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

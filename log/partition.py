@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ..runtime.clock import Clock, SystemClock
+from ..runtime.clock import SystemClock
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
@@ -72,7 +72,6 @@ class SmallFiles(Generic[V]):
 
 
 _LOG = re.compile(r"(\d{20})\.log")
-SYSTEM_CLOCK = SystemClock()
 SETTLED_S = 0.1
 """Seconds. Changes this far apart have different change times in every file system: its clock ticks every 10 ms."""
 
@@ -91,8 +90,8 @@ class _Look:
 class FolderSegments:
     """Lists the segments of folders. Thread-safe. Caches the listing of each requested folder until `keep` drops it."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
+        self._clock = SystemClock()
         self._looks: dict[str, _Look] = {}
 
     def get(self, folder: str, epoch: LeaderEpoch | None) -> LocalSegments:
@@ -102,7 +101,8 @@ class FolderSegments:
         same = before is not None and before.epoch == epoch
         since = before.since if before is not None and before.stamp == stamp else now
         if before is not None and same and before.whole and before.stamp == stamp:
-            segments = before.segments.with_active(_active(folder, before.segments[-1].base_offset))
+            active = before.segments[-1].base_offset
+            segments = before.segments.with_active(_segment(folder, active, active))
         else:
             segments = _listed(folder, before.segments if before is not None and same else LocalSegments())
         whole = bool(segments) and now - since >= SETTLED_S
@@ -125,11 +125,7 @@ def _listed(folder: str, before: LocalSegments) -> LocalSegments:
     segments = {(each.base_offset, each.next_base): each for each in before.rolled}
     rolled = tuple(segments.get(pair) or _segment(folder, *pair) for pair in pairwise(bases))
     kept = before if rolled == before.rolled else LocalSegments(rolled)
-    return kept.with_active(_active(folder, bases[-1])) if bases else LocalSegments()
-
-
-def _active(folder: str, base: Offset) -> LocalSegment:
-    return _segment(folder, base, base)
+    return kept.with_active(_segment(folder, bases[-1], bases[-1])) if bases else LocalSegments()
 
 
 def _segment(folder: str, base: Offset, following: Offset) -> LocalSegment:

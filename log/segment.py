@@ -35,10 +35,6 @@ class LogSegment:
         return self.path.with_suffix(".index")
 
     @property
-    def time_index(self) -> Path:
-        return self.path.with_suffix(".timeindex")
-
-    @property
     def transaction_index(self) -> Path:
         return self.path.with_suffix(".txnindex")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -21,7 +22,7 @@ import google_crc32c
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from .transactions import Transactions
+from .transactions import AbortedTransaction, Transactions
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _PRODUCER = struct.Struct(">qhiqiqiq")
@@ -67,14 +68,6 @@ def format_open_transactions(opened: Mapping[int, Offset]) -> bytes:
 
 ENTRY = struct.Struct(">hqqqq")
 """Version, producer id, first offset, offset of the marker, last stable offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    """``range`` ends with the abort marker. ``last_stable_offset`` is the log's when that marker was appended."""
-
-    range: AbortedRange
-    last_stable_offset: Offset
 
 
 def parse_transaction_index(data: bytes, source: str) -> list[AbortedTransaction]:
@@ -138,24 +131,19 @@ class TransactionIndexCheck:
         self._index, self._base, self._active = index or b"", base, active
         opened = dict(before.transactions)
         if not before.complete:
-            for entry in self._entries():
-                if entry.range.first < base:
-                    opened.setdefault(entry.range.producer_id, entry.range.first)
+            with suppress(CorruptData):
+                for entry in self._parsed():
+                    if entry.range.first < base:
+                        opened.setdefault(entry.range.producer_id, entry.range.first)
         self._transactions = Transactions(log, opened)
         self.add = self._transactions.add
+        self.aborted = self._transactions.aborted
+        """The transactions that the markers abort. The index must hold exactly these."""
 
     @property
     def open(self) -> dict[int, Offset]:
         """Return the transactions that are open after the last batch: producer id to first offset."""
         return dict(self._transactions.open)
-
-    @property
-    def aborted(self) -> list[AbortedTransaction]:
-        """Return the transactions that the markers abort. The index must hold exactly these."""
-        return [
-            AbortedTransaction(AbortedRange(producer, first, last), stable)
-            for producer, first, last, stable in self._transactions.aborted
-        ]
 
     def bytes(self) -> bytes:
         """Return the content that the index file must have according to the markers."""
@@ -187,12 +175,6 @@ class TransactionIndexCheck:
     def _parsed(self) -> list[AbortedTransaction]:
         whole = len(self._index) - (len(self._index) % ENTRY.size if self._active else 0)
         return parse_transaction_index(self._index[:whole], self._source)
-
-    def _entries(self) -> list[AbortedTransaction]:
-        try:
-            return self._parsed()
-        except CorruptData:
-            return []
 
 
 def _words(entry: AbortedTransaction | None) -> str:

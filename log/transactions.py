@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
@@ -50,17 +51,23 @@ def marker_type(batch: BatchHeader, data: bytes | memoryview, position: int = 0,
     return int.from_bytes(data[at + 2 : at + 4], "big", signed=True)
 
 
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """``range`` ends with the abort marker. ``last_stable_offset`` is the log's when that marker was appended."""
+
+    range: AbortedRange
+    last_stable_offset: Offset
+
+
 class Transactions:
     """The transactions in batches of ``source``, which are added in order. ``open`` maps a producer id to the first
-    offset of the producer's open transaction, oldest first.
-
-    ``aborted``: (producer id, first offset, marker's offset, last stable offset), in the order of the markers.
+    offset of the producer's open transaction, oldest first. ``aborted``: in the order of the markers.
     """
 
     def __init__(self, source: str, opened: Mapping[int, Offset] | None = None) -> None:
         self._source = source
         self.open = OrderedDict(sorted((opened or {}).items(), key=lambda each: each[1]))
-        self.aborted: list[tuple[int, Offset, Offset, Offset]] = []
+        self.aborted: list[AbortedTransaction] = []
         self.next_begin: dict[int, Offset] = {}
         """Maps the index in ``aborted`` of a transaction that was the only open one to the first offset of the next
         transaction of another producer."""
@@ -85,7 +92,7 @@ class Transactions:
             if not self.open:
                 self._alone.setdefault(producer, []).append(len(self.aborted))
             stable = next(iter(self.open.values()), Offset(last + 1))
-            self.aborted.append((producer, first, last, stable))
+            self.aborted.append(AbortedTransaction(AbortedRange(producer, first, last), stable))
 
     def _begins(self, producer: int, first: Offset) -> None:
         for other in [each for each in self._alone if each != producer]:

@@ -18,7 +18,6 @@ import asyncio
 import struct
 from dataclasses import dataclass
 
-from ..fetch.piece import LogicalBounds
 from ..state.errors import TierstateError, UnknownTopic
 from ..state.ids import TopicId
 from . import codes
@@ -54,7 +53,10 @@ class _RemoteEntry:
 
     @property
     def is_outside(self) -> bool:
-        return self.known is not None and not _has(self.known.bounds, self.position)
+        if self.known is None:
+            return False
+        bounds = self.known.bounds
+        return not (bounds.log_start or 0) <= self.position.offset <= bounds.high_watermark
 
     @property
     def piece_size(self) -> int:
@@ -63,10 +65,6 @@ class _RemoteEntry:
         if piece is None or self.known is None or self.is_outside:
             return 0
         return len(piece.data) if piece.topic_id in (None, self.known.topic_id) else 0
-
-
-def _has(bounds: LogicalBounds, position: FetchPosition) -> bool:
-    return (bounds.log_start or 0) <= position.offset <= bounds.high_watermark
 
 
 @dataclass(frozen=True, slots=True)

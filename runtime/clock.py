@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from ..state.offsets import TimestampMs
+
+R = TypeVar("R")
 
 
 class Clock(Protocol):
@@ -31,3 +34,20 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+def repeated(
+    clock: Clock, call: Callable[[], R], errors: tuple[type[Exception], ...], limit_s: float, pause_s: float
+) -> R:
+    """Return ``call()``. After one of ``errors``, call again, every ``pause_s`` seconds, for ``limit_s`` seconds.
+
+    Raises the last error.
+    """
+    deadline = clock.monotonic() + limit_s
+    while True:
+        try:
+            return call()
+        except errors:
+            if clock.monotonic() > deadline:
+                raise
+        clock.sleep(pause_s)

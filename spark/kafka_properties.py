@@ -28,9 +28,7 @@ _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of all options that begin with ``kafka.``. Raises InvalidRequest that names the option."""
-    from ..app.opening.connection import (
-        BUCKET,  # imports pydantic too, which a session that reads nothing does not need
-    )
+    from ..app.opening.connection import BUCKET  # also imports pydantic: sessions that read nothing do not need it
 
     kafka = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
     for name, reason in REFUSED.items():

@@ -23,14 +23,8 @@ from pathlib import Path
 
 from ..log.batch import CONTROL, HEADER_BYTES, MAGIC_AT, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.quiet_reader import QuietReader
-from ..log.transaction_index import (
-    AbortedTransaction,
-    OpenBefore,
-    format_open_transactions,
-    format_transaction_index,
-    open_before,
-)
-from ..log.transactions import Transactions, decide
+from ..log.transaction_index import OpenBefore, format_open_transactions, format_transaction_index, open_before
+from ..log.transactions import AbortedTransaction, Transactions, decide
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import CorruptData, Fenced, NotTiered, Unavailable
 from ..state.lineage import shared_end
@@ -59,7 +53,7 @@ class Piece:
     size_bytes: int = 0
     max_timestamp: TimestampMs = _NO_TIME
     began_s: float = 0.0
-    aborted: list[tuple[int, Offset, Offset, Offset]] = field(default_factory=list)
+    aborted: list[AbortedTransaction] = field(default_factory=list)
 
     @property
     def segment(self) -> LocalSegment:
@@ -71,10 +65,9 @@ class Piece:
         A last stable offset of 0 ends no reader's search. A higher one would say that all older transactions have
         ended, and Kafka's readers would show the records of one that is aborted later.
         """
-        entries = [
-            AbortedTransaction(AbortedRange(producer, first, last), stable if self.before.complete else Offset(0))
-            for producer, first, last, stable in self.aborted
-        ]
+        entries = self.aborted
+        if not self.before.complete:
+            entries = [replace(each, last_stable_offset=Offset(0)) for each in entries]
         return format_transaction_index(entries) or None
 
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.broker.beheading import alter, cut
 from tests.broker.test_tier_topic import spec_of
 from tierstate.broker.tier_topic import KafkaTierTopic
-from tierstate.broker.tier_topic_setup import check_tier_topic, create_tier_topic, look_at_tier_topic, open_tier_topic
+from tierstate.broker.tier_topic_setup import create_tier_topic, look_at_tier_topic, open_tier_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import InvalidRequest, TierStateLost, UnknownTopic
@@ -96,7 +96,7 @@ def test_a_topic_that_a_stray_client_recreated_is_refused_with_the_way_out(
         with pytest.raises(InvalidRequest, match=message):
             attempt()
     assert ends(properties, name) == {0: 0, 1: 1}
-    assert "cleanup.policy is delete, compact is wanted" in check_tier_topic(properties, spec_of(name))
+    assert "cleanup.policy is delete, compact is wanted" in look_at_tier_topic(properties, spec_of(name)).problems
 
 
 def test_a_new_topic_without_its_fact_is_given_it(properties: dict[str, str], name: str) -> None:
@@ -104,7 +104,7 @@ def test_a_new_topic_without_its_fact_is_given_it(properties: dict[str, str], na
     admin = AdminClient(properties)
     admin.create_topics([NewTopic(name, 2, 1, config=spec_of(name).config)])[name].result(30)
     assert create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
-    assert check_tier_topic(properties, spec_of(name)) == []
+    assert look_at_tier_topic(properties, spec_of(name)).problems == []
     alter(admin, name, "min.compaction.lag.ms", "0")
     with pytest.raises(InvalidRequest, match="not safe to use"):
         create_tier_topic(properties, spec_of(name), SystemClock().now_ms())

@@ -16,7 +16,7 @@ from tests.servers.frozen_broker import freeze, thaw
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import KafkaReader
 from tierstate.broker.tier_topic import KafkaTierTopic, TierBatch, TierReader, TierTopic
-from tierstate.broker.tier_topic_setup import TierTopicSpec, check_tier_topic, create_tier_topic, open_tier_topic
+from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, look_at_tier_topic, open_tier_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact
@@ -282,7 +282,7 @@ def test_a_topic_knows_the_number_that_maps_its_keys_and_its_own_identity(topic:
 def test_init_creates_a_safe_topic_and_is_harmless_twice(kafka: KafkaSandbox, name: str) -> None:
     properties = {"bootstrap.servers": kafka.bootstrap}
     assert create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
-    assert check_tier_topic(properties, spec_of(name)) == []
+    assert look_at_tier_topic(properties, spec_of(name)).problems == []
     assert not create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
     assert open_tier_topic(properties, spec_of(name)).end(0) == 1
 
@@ -306,16 +306,18 @@ def test_a_topic_whose_cleaners_may_lag_for_ever_is_refused(kafka: KafkaSandbox,
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
     alter(AdminClient(properties), name, "max.compaction.lag.ms", "9" * 15)
     problem = "max.compaction.lag.ms is 999999999999999, at most 604800000 is wanted"
-    assert check_tier_topic(properties, spec_of(name)) == [problem]
+    assert look_at_tier_topic(properties, spec_of(name)).problems == [problem]
 
 
 def test_a_topic_that_takes_no_fact_of_the_largest_size_is_refused(kafka: KafkaSandbox, name: str) -> None:
     properties = {"bootstrap.servers": kafka.bootstrap}
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
     alter(AdminClient(properties), name, "max.message.bytes", "60000")
-    assert check_tier_topic(properties, spec_of(name)) == ["max.message.bytes is 60000, at least 131072 is wanted"]
+    assert look_at_tier_topic(properties, spec_of(name)).problems == [
+        "max.message.bytes is 60000, at least 131072 is wanted"
+    ]
     alter(AdminClient(properties), name, "max.message.bytes", "131072")
-    assert check_tier_topic(properties, spec_of(name)) == []
+    assert look_at_tier_topic(properties, spec_of(name)).problems == []
 
 
 def test_a_foreign_transaction_that_stays_open_is_a_problem_and_freezes_no_reader(

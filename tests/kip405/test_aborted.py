@@ -8,7 +8,8 @@ import pytest
 
 from tests.kip405.segments import segment_of
 from tierstate.kip405.aborted import aborted_ranges
-from tierstate.log.transaction_index import AbortedTransaction, format_transaction_index
+from tierstate.log.transaction_index import format_transaction_index
+from tierstate.log.transactions import AbortedTransaction
 from tierstate.state.coverage import Coverage
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import LogGap

@@ -7,7 +7,7 @@ from typing import TypeVar
 from tests.leader.world import World
 from tierstate.leader.custody import ClusterEvidence, Custodian, CustodyTools
 from tierstate.rules.custody import CustodyPolicy, Evidence
-from tierstate.runtime.operation import Operation
+from tierstate.runtime.operation import Operation, run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.facts import Fact, LiveFact
@@ -56,7 +56,7 @@ class Ward:
     # Events.
 
     def step(self) -> bool:
-        return self.custodian.advance()
+        return run(self.custodian.steps())
 
     def work(self) -> None:
         """Take steps until nothing is left to do now."""

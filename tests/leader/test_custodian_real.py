@@ -16,6 +16,7 @@ from tierstate.leader.term import TermContext
 from tierstate.rules.custody import CustodyPolicy, ending
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
+from tierstate.runtime.operation import run
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.facts import LeaderElected, PartitionDeleted
 from tierstate.state.object_keys import ObjectKeys
@@ -55,7 +56,7 @@ def test_a_deleted_topic_loses_everything_after_the_grace_and_its_namesake_nothi
         job.run_once()
         old = topic.partition(job.broker)
         own = custodian(topic, job, opened)
-        assert not own.advance()
+        assert not run(own.steps())
         assert own.reasons == {}
         admin: Any = AdminClient({"bootstrap.servers": topic.sandbox.bootstrap, "log_level": 0})
         admin.delete_topics([topic.name])[topic.name].result(30)
@@ -70,15 +71,15 @@ def test_a_deleted_topic_loses_everything_after_the_grace_and_its_namesake_nothi
         kept = topic.remote_bytes(topic.seen(job))
         own = custodian(topic, job, opened)
         whole = job.view.partition(old)
-        assert own.advance()
+        assert run(own.steps())
         assert len(job.view.partition(old).missing) == 1
-        while own.advance():
+        while run(own.steps()):
             pass
         assert job.view.partition(old).readable == whole.readable
         assert "its topic is missing" in own.reasons[old]
 
         def ended() -> bool:
-            while own.advance():
+            while run(own.steps()):
                 pass
             return ending(job.view.partition(old)) is not None
 

@@ -323,7 +323,6 @@ def test_groups_hold_at_their_commit_and_members_without_one_at_the_local_start(
 
 def test_groups_that_are_not_all_known_hold_everything() -> None:
     holds = GroupHolds(GroupPolicy(True, ("x.*",), 60.0), ManualClock())
-    assert holds.holds("t", 0, None, BOUNDS) is None
     assert holds.holds("t", 0, TopicGroups((), (GroupProblem(None, "hidden"),)), BOUNDS) is None
     assert holds.holds("t", 0, TopicGroups((), (GroupProblem("a", "hidden"),)), BOUNDS) is None
     assert holds.holds("t", 0, TopicGroups((), (GroupProblem("xyz", "hidden"),)), BOUNDS) == {}

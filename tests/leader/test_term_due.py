@@ -13,7 +13,7 @@ from tests.leader.expiry import say_order
 from tests.leader.test_hosting import hosted
 from tests.leader.world import Process, World
 from tests.state.conftest import Build
-from tierstate.leader.other_replicas import OtherReplicas, epochs_of, lineage_in_answer
+from tierstate.leader.other_replicas import epochs_of, lineage_in_answer, lineages_elsewhere
 from tierstate.rules.lineages import begun_on_an_empty_log, unknown_of
 from tierstate.rules.orders import lost_orders
 from tierstate.rules.reasons import Reason
@@ -313,7 +313,7 @@ def test_agents_are_asked_where_their_brokers_newest_term_says_and_only_answers_
         return json.dumps(epochs if "b2" in url else {"topic_id": "another", "epochs": [[0, 0]]}).encode()
 
     world.log.partitions()
-    assert OtherReplicas(BrokerId(1), process.view, answer)(world.partition, world.name) == [
+    assert lineages_elsewhere(BrokerId(1), process.view, answer, world.partition, world.name) == [
         Lineage.of(*world.checkpoint())
     ]
     assert requests == [f"http://{host}:1/v1/epochs/{world.name}/0" for host in ("b2", "b3")]

@@ -36,7 +36,7 @@ def test_rebuilt_indexes_are_the_brokers(case: str) -> None:
         if (case, segment.base_offset) == REOPENED:
             continue
         batches = list(segment.batches())
-        files = segment.offset_index.read_bytes(), segment.time_index.read_bytes()
+        files = segment.offset_index.read_bytes(), segment.path.with_suffix(".timeindex").read_bytes()
         assert built_indexes(batches, segment.base_offset) == files
 
 
@@ -66,7 +66,9 @@ def test_a_lookup_never_begins_behind_the_offset(case: str) -> None:
 @pytest.mark.parametrize("case", ["gzip", "none", "transactions"])
 def test_a_time_lookup_never_passes_the_first_record_of_that_time(case: str) -> None:
     for segment in rolled(case):
-        entries = list(time_index_entries(segment.time_index.read_bytes(), segment.base_offset, "index"))
+        entries = list(
+            time_index_entries(segment.path.with_suffix(".timeindex").read_bytes(), segment.base_offset, "index")
+        )
         batches = list(segment.batches(verify_crc=False))
         for timestamp in {batch.max_timestamp for batch in batches}:
             first = next(batch for batch in batches if batch.max_timestamp >= timestamp)
@@ -80,7 +82,7 @@ def test_preallocated_tails_of_active_indexes_are_no_data(case: str) -> None:
     active = LogSegment(folder.log_path(base), active=True)
     batches = list(active.batches())
     offsets = list(offset_index_entries(active.offset_index.read_bytes(), base, "index"))
-    times = list(time_index_entries(active.time_index.read_bytes(), base, "index"))
+    times = list(time_index_entries(active.path.with_suffix(".timeindex").read_bytes(), base, "index"))
     assert all(entry.position in {batch.position for batch in batches} for entry in offsets)
     assert all(entry.timestamp in {batch.max_timestamp for batch in batches} for entry in times)
     assert len(active.offset_index.read_bytes()) > 60_000

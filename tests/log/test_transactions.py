@@ -21,13 +21,12 @@ from tierstate.log.folder import open_log
 from tierstate.log.isolation import AbortFilter
 from tierstate.log.transaction_index import (
     ENTRY,
-    AbortedTransaction,
     OpenBefore,
     TransactionIndexCheck,
     format_transaction_index,
     open_before,
 )
-from tierstate.log.transactions import ABORT, COMMIT, decide
+from tierstate.log.transactions import ABORT, COMMIT, AbortedTransaction, decide
 from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange

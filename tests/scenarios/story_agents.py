@@ -16,7 +16,7 @@ from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus
 from tierstate.rules.custody import CustodyPolicy
 from tierstate.runtime.clock import Clock
-from tierstate.runtime.operation import Operation
+from tierstate.runtime.operation import Operation, run
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import TopicIdPartition
@@ -144,7 +144,7 @@ class StoryAgent:
         """Take every custodian's step that is due now, for the tier-state partitions that its broker leads."""
         if self._custodian is None:
             self._custodian = self._new_custodian()
-        while self._custodian.advance():
+        while run(self._custodian.steps()):
             pass
 
     def dies(self) -> None:
