@@ -183,7 +183,7 @@ class Discovery:
             if choice is None:
                 continue
             if choice.covered and choice.barred is None:
-                unseen += led_unseen(described, self._log.broker, self._local)
+                unseen += led_unseen(described, self._log.agent_id, self._local)
             for metadata in described.partitions:
                 partition = TopicIdPartition(described.topic_id, metadata.partition)
                 if partition not in self._local:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.api.gateways import StandIn
 from tests.leader.test_hosting import add_folder
 from tests.leader.test_observing import Counted
 from tests.leader.world import World
 from tierstate.leader.discovery import DISKS_S, METADATA_S, UNSEEN_S, Discovery
 from tierstate.leader.open import hosted_partitions
 from tierstate.leader.schedule import BLIND_S, LONGEST_S, Schedule
-from tierstate.log.local_log import LogDirs
+from tierstate.log.local_log import LocalLog, LogDirs, Touched
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import AccessDenied, Unavailable
-from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.ids import COPIER, BrokerId, TopicId, TopicIdPartition
 
 
 class Desk:
@@ -88,6 +90,27 @@ def test_a_led_partition_without_a_folder_is_missed_after_a_while(desk: Desk) ->
     assert missed() == ("elsewhere-0",)
     add_folder(world, "elsewhere-0", topic_id)
     assert missed() == ()
+
+
+def test_an_agent_by_fetch_misses_no_partition_that_another_agent_copies(world: World) -> None:
+    class Owned(StandIn):  # type: ignore[misc]
+        agent_id = COPIER
+        broker = BrokerId(1)
+
+        def touched(self) -> Touched:
+            return Touched(frozenset(), folders=True, blind=True)
+
+        def partitions(self) -> dict[TopicIdPartition, str]:
+            return {}
+
+    context = replace(world.process().context, log=cast("LocalLog", Owned()))
+    settings = Settings.model_validate({"tiering": {"include": [".*"]}})
+    discovery = hosted_partitions(settings, context, Schedule(world.clock, lambda partition: 0))
+    discovery()
+    world.clock.advance(METADATA_S + UNSEEN_S)
+    discovery()
+    world.clock.advance(METADATA_S + UNSEEN_S)
+    assert discovery.unseen() == ()
 
 
 def test_a_topic_that_the_cluster_hides_is_hosted_and_one_that_was_deleted_is_not(desk: Desk) -> None:
