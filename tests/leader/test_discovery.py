@@ -15,7 +15,8 @@ from tests.leader.world import World
 from tierstate.leader.discovery import DISKS_S, METADATA_S, UNSEEN_S, Discovery
 from tierstate.leader.open import hosted_partitions
 from tierstate.leader.schedule import BLIND_S, LONGEST_S, Schedule
-from tierstate.log.local_log import LocalLog, LogDirs, Touched
+from tierstate.log.folder_events import Touched
+from tierstate.log.local_log import LocalLog, LogDirs
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import AccessDenied, Unavailable
 from tierstate.state.ids import COPIER, BrokerId, TopicId, TopicIdPartition
