@@ -27,6 +27,8 @@ from ..state.offsets import Position
 from ..storage.object_store import ObjectReader
 
 ROOT = "_tierstate/"
+BESIDE_ROOT = ("_tierstate_backup/", "_tierstate_restore/", "_tierstate_drill/")
+"""Where backups, the steps of restores, and drill reports are: not in ROOT, whose listings they would slow down."""
 LOCK = f"{ROOT}lock"
 MOVE = f"{ROOT}move/"
 AGENTS = f"{ROOT}agents/"

@@ -26,7 +26,7 @@ from ...follower.move import (
     write_checked,
     write_move,
 )
-from ...follower.object_names import AGENTS, LOCK, MOVE, ROOT, agents_prefix, is_heartbeat
+from ...follower.object_names import AGENTS, BESIDE_ROOT, LOCK, MOVE, ROOT, agents_prefix, is_heartbeat
 from ...rules.prefix import SILENT_PERIODS
 from ...runtime.clock import Clock
 from ...runtime.operation import Operation
@@ -48,7 +48,7 @@ MOST_PASSES = 5
 
 def is_ours(key: str) -> bool:
     """Return whether an object below the prefix is tierstate's. Others are neither copied nor deleted."""
-    return key.startswith(ROOT) or key.endswith(tuple(ObjectKind))
+    return key.startswith((ROOT, *BESIDE_ROOT)) or key.endswith(tuple(ObjectKind))
 
 
 def _settled(key: str) -> bool:
@@ -197,12 +197,13 @@ class Cleanup:
     def _step(self, before: ObjectInfo, after: ObjectInfo | None, _: object) -> Step:
         key = before.key
         if not key.startswith(AGENTS):
-            if key.startswith(ROOT) and (after is None or not is_same(self.source, self.target, key)):
+            of_no_segment = key.startswith((ROOT, *BESIDE_ROOT))
+            if of_no_segment and (after is None or not is_same(self.source, self.target, key)):
                 return Step(Done.LEFT, key, before.size)
             if after is None and base_of(key) in self.live:
                 self.require()
                 copy_object(self.source, self.target, before)
-            elif after is not None and not key.startswith(ROOT) and not is_same(self.source, self.target, key):
+            elif after is not None and not of_no_segment and not is_same(self.source, self.target, key):
                 self._require_rotated(key)
         self.require()
         # The point without return for this object: its copy is proven, or no reader needs it.

@@ -12,6 +12,8 @@ import pytest
 from tests.twins.counting_ids import CountingIds
 from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.app.looking.drill_reports import drills_prefix
+from tierstate.app.operating.cluster_backup import backup_key
 from tierstate.app.operating.migration import Cleanup, Migration, cancel, extent_of, standing_move, wait_for_writers
 from tierstate.follower.followed_store import FollowedStore
 from tierstate.follower.heartbeat import Claimant, sign
@@ -19,9 +21,12 @@ from tierstate.follower.movable_claim import MovableClaim
 from tierstate.follower.move import ARRIVED, BEGUN, MOVED, Move, read_move
 from tierstate.follower.object_names import LOCK, MOVE, ROOT
 from tierstate.follower.prefix_claim import PrefixClaim
+from tierstate.restore.names import step_key, steps_prefix
 from tierstate.rules.prefix import SILENT_PERIODS
 from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, InvalidRequest, ObjectNotFound, StorageUnavailable, Unavailable
+from tierstate.state.ids import TopicId
+from tierstate.state.offsets import TimestampMs
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.mirror import Done, Mirror, Step
 from tierstate.storage.object_store import Data, ObjectStore
@@ -359,6 +364,16 @@ def test_a_mirror_copies_deletes_and_compares_by_merged_listings() -> None:
     assert list(Mirror(source, target, lambda key: True).steps(clock.now_ms())) == []
     assert extent_of(source).foreign == 4
     assert isinstance(steps[0], Step)
+
+
+def test_backups_offset_maps_and_drill_reports_move_too() -> None:
+    world = World()
+    keys = [backup_key("cluster", TimestampMs(1)), step_key(steps_prefix("c", TopicId.of(b"t"), 0), 0)]
+    keys.append(f"{drills_prefix('cluster')}000000000000001-good")
+    for key in keys:
+        world.source.put_if_absent(key, b"1")
+    world.migrate()
+    assert [world.target.get(key) for key in keys] == [b"1"] * 3
 
 
 def test_an_agent_of_an_earlier_release_is_waited_for_until_it_has_ended() -> None:
