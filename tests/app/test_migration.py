@@ -368,7 +368,7 @@ def test_a_mirror_copies_deletes_and_compares_by_merged_listings() -> None:
 
 def test_backups_offset_maps_and_drill_reports_move_too() -> None:
     world = World()
-    keys = [backup_key("cluster", TimestampMs(1)), step_key(steps_prefix("c", TopicId.of(b"t"), 0), 0)]
+    keys = [backup_key("cluster", TimestampMs(1)), step_key(steps_prefix("c", TopicId("A" * 21 + "Q"), 0), 0)]
     keys.append(f"{drills_prefix('cluster')}000000000000001-good")
     for key in keys:
         world.source.put_if_absent(key, b"1")
