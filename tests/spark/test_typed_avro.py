@@ -240,6 +240,12 @@ def decimal(scale: int) -> dict[str, Any]:
         ("int", 7, {"name": "added", "type": {"type": "array", "items": "bytes"}, "default": ["\u00ff"]}),
         ("int", 7, {"name": "added", "type": {"type": "map", "values": "bytes"}, "default": {"k": "\u00ff"}}),
         ("int", 7, {"name": "added", "type": PAIR, "default": {"y": 1}}),
+        ("int", 7, {"type": ["string", "int"]}),
+        ("int", 7, {"type": ["null", "double", "long", "string"]}),
+        (["null", "int", "string"], "x", {"type": ["string", "null", "int"]}),
+        (["int", {"type": "long", "logicalType": "timestamp-millis"}], 1 << 40, {"type": ["int", "long"]}),
+        ([KIND, "null", PAIR], {"x": 1, "y": 2, "b": b"b"}, {"type": [KIND, "null", PAIR]}),
+        ("int", 7, {"name": "added", "type": ["string", "int"], "default": "x"}),
         ("int", 7, {"name": "added", "type": ["null", PAIR], "default": None}),
     ],
 )
