@@ -22,8 +22,8 @@ from .parameter_types import TopicArgument
 
 CONTINUES = (
     "--continues: the log goes on where that ends. Right unless an election was unclean, or a log folder was lost, "
-    "while no agent ran. (After a restart of the only replica Kafka may log UNCLEAN: it lost nothing by that.) If it is "
-    "wrong, readers get remote records below {start} that this log does not have."
+    "while no agent ran. (After a restart of the only replica Kafka may log UNCLEAN: it lost nothing by that.) "
+    "If it is wrong, readers get remote records below {start} that this log does not have."
 )
 ANEW = (
     "--anew: what is remote below {start} is of another log. It is read no more, and its objects stay until "

@@ -127,12 +127,9 @@ class Archive(Section):
 class Backup(Section):
     """Backups of what a restore needs in addition to records, kept in the bucket."""
 
-    every: Duration = Field(
-        default=3600.0,
-        ge=0,
-        description="How often an agent backs up topics, groups, access lists, quotas and schemas, if they changed; 0: "
-        "never. A changed topic, access list or quota does not wait for more than a minute. Kept for `archive.keep`.",
-    )
+    every: Duration = Field(default=3600.0, ge=0)
+    """How often an agent backs up topics, groups, access lists, quotas and schemas, if they changed; 0: never. A
+    changed topic, access list or quota does not wait for more than a minute. Kept for `archive.keep`."""
 
 
 class Checkpoint(Section):

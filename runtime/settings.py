@@ -75,13 +75,20 @@ class Store(Section):
 class NextStore(Section):
     """The target of a move that `[store]` does not reach."""
 
-    url: StoreUrl = Field(default="", description="The target's URL.")
-    endpoint: HttpUrl = Field(default="", description="As `store.endpoint`.")
-    region: str = Field(default="", description="As `store.region`.")
-    access_key_id: str = Field(default="", description="As `store.access_key_id`; empty: that.")
-    secret_access_key: SecretStr | None = Field(default=None, description="Its secret.")
-    sse: Literal["none", "AES256", "aws:kms"] = Field(default="none", description="As `store.sse`.")
-    sse_kms_key_id: str = Field(default="", description="As `store.sse_kms_key_id`.")
+    url: StoreUrl = ""
+    """The target's URL."""
+    endpoint: HttpUrl = ""
+    """As `store.endpoint`."""
+    region: str = ""
+    """As `store.region`."""
+    access_key_id: str = ""
+    """As `store.access_key_id`; empty: that."""
+    secret_access_key: SecretStr | None = None
+    """Its secret."""
+    sse: Literal["none", "AES256", "aws:kms"] = "none"
+    """As `store.sse`."""
+    sse_kms_key_id: str = ""
+    """As `store.sse_kms_key_id`."""
 
 
 class TierState(Section):

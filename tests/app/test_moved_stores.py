@@ -56,6 +56,6 @@ def test_a_named_target_is_opened_with_its_own_options() -> None:
 def test_processes_of_a_scan_follow_a_move_too() -> None:
     named = {"url": "s3://new/tier", "endpoint": "https://two"}
     access = pickle.loads(pickle.dumps(access_by(Settings.model_validate({"store": OWN, "next_store": named}))))
-    store = access.open_store(ManualClock())
-    assert store._open_target(moved_to("s3://new/tier", "https://two")).options.endpoint == "https://two"
-    store.close()
+    with access.reads([], ManualClock()) as reads:
+        target = reads.store._open_target(moved_to("s3://new/tier", "https://two"))
+        assert target.options.endpoint == "https://two"

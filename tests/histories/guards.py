@@ -181,8 +181,8 @@ def _from_the_beginning(position: int) -> int:
     return position or OFFSET_BEGINNING
 
 
-def _spool_kept(tail: Any, epoch: Any, lineage: Any) -> None:
-    tail.lineage, tail.epoch, tail.log_start = lineage, epoch, lineage.first_offset or Offset(0)
+def _spool_kept(tail: Any, epoch: Any, walked: Any) -> None:
+    tail.lineage, tail.log_start, tail.epoch = walked.lineage, walked.log_start, epoch
 
 
 def _of_any_epoch(*fields: Any, **more: Any) -> Any:

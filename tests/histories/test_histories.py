@@ -84,7 +84,7 @@ FETCHED = (
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
 
 
-@pytest.mark.parametrize("seeds", blocks(first=30, count=30, size=100), ids=str)
+@pytest.mark.parametrize("seeds", blocks(first=50, count=30, size=100), ids=str)
 def test_every_promise_holds_in_every_history(seeds: range) -> None:
     _, _, bad, seen = run_block(seeds.start, seeds.stop)
     assert bad == [], "replay with: python -m tests.histories.history SEED"
