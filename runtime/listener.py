@@ -216,6 +216,13 @@ class ViewRebuilt(Warned):
 
 
 @dataclass(frozen=True, slots=True)
+class ViewStopped(Warned):
+    """A follower cannot apply records now, and retries; ``reason`` is why: a full disk, a missing right."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointUsed(Event):
     """An empty view was filled with the ``facts`` of checkpoints instead of the first part of the topic.
 
