@@ -24,6 +24,7 @@ def command(context: Context) -> None:
     same table. A topic without any facts is searched for in the bucket. Exit code 4 when facts of the tier-state topic
     are lost, objects are missing, or offsets are in no tier.
     """
+    from ..app.looking.lacking_rights import hidden_topics
     from ..app.looking.overview import FACTS_LOST, GAP, MISSING, kafkas_topics, topics_now, worst_first
     from ..app.opening.bucket_connection import BucketConnection
     from ..app.opening.connection import Connection
@@ -37,6 +38,9 @@ def command(context: Context) -> None:
             assert not isinstance(connection, BucketConnection)
             now = topics_now(connection) if isinstance(connection, Connection) else kafkas_topics(connection)
             document = [asdict(each) for each in worst_first(now)]
+            if isinstance(connection, Connection):
+                for hidden in hidden_topics(connection, {each.topic for each in now}):
+                    context.output.note(hidden)
     columns = ("topic", "partitions", "remote", "local", "freed", "to copy", "waits", "trouble")
     context.output.table(columns, [_row(each) for each in document], document)
     for topic in document:

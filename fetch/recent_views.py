@@ -40,9 +40,9 @@ class RecentViews:
         self._away: dict[int, _Away] = {}
 
     def require(self, tier_partition: int) -> None:
-        """Require a view at most `VIEW_AGE_S` old, or a ready one while the topic is unavailable or the view's disk full.
+        """Require a view at most `VIEW_AGE_S` old, or a ready one while the topic is unavailable or the disk is full.
 
-        Raises ViewBehind, and DiskFull if the view is also too old.
+        Raises ViewBehind, and DiskFull if the view is too old.
         """
         with self._lock:
             away = self._away.get(tier_partition)

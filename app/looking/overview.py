@@ -10,7 +10,7 @@ from typing import Any
 
 from ...rules.decide import refusal
 from ...rules.reasons import Reason
-from ...state.ids import BrokerId, TopicIdPartition
+from ...state.ids import BrokerId, TopicId, TopicIdPartition
 from ...state.partition_view import PartitionView
 from ...state.retention import TopicConfig
 from ...state.view import TierView
@@ -161,6 +161,8 @@ def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverv
     names = {described.topic_id: described.name for described in connection.control.topics()}
     with closing(AgentBoards(connection.clock)) as boards:
         answers = boards.now(sorted(addresses_of(view.partition(each) for each in view.partitions())))
+    hidden = _hidden(answers, set(names.values()))
+    names |= {partition.topic_id: topic for partition, topic in hidden.items()}
     for number in sorted({view.tier_partition(each) for each in view.partitions()}):
         view.require_fresh(number, 0)  # the views must be newer than the agents' answers: see `overview`
     here, older = defaultdict[str, list[PartitionView]](list), defaultdict[str, list[PartitionView]](list)
@@ -171,11 +173,25 @@ def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverv
         elif gone:
             older[f"{partition_view.topic or 'unknown'} (gone, id {partition.topic_id})"].append(partition_view)
     lost, never = without_facts(connection, view), never_led(connection, view)
+    never |= {each for each in hidden if view.partition(each).leader is None}
     for each in sorted({*lost, *never} - set(view.partitions())):
         here[names[each.topic_id]].append(view.partition(each))
     overviews = [overview(name, _by_number(views), answers, lost, never) for name, views in here.items()]
     overviews += [overview(name, views, {}) for name, views in older.items()]
     return sorted(overviews, key=lambda each: each.topic)
+
+
+def _hidden(boards: Mapping[str, Board | None], names: Collection[str]) -> dict[TopicIdPartition, str]:
+    """Return the partitions of topics without a name of ``names``, on which agents report missing rights.
+
+    The broker also hides such a topic from a command with the agents' credentials.
+    """
+    return {
+        TopicIdPartition(TopicId(status["topic_id"]), number): topic
+        for board in boards.values()
+        for (topic, number), status in (board or {}).items()
+        if topic not in names and any(f" on {topic}: " in right for right in status.get("rights_lacking") or ())
+    }
 
 
 def kafkas_topics(connection: Kip405Connection) -> list[TopicOverview]:
