@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFile
 
 from ..runtime.operation import Operation
 from ..state.errors import InvalidRequest, TierstateError, ViewBehind
-from ..state.offsets import Extent, Offset
+from ..state.offsets import Extent, Offset, TimestampMs
 from .columns import ColumnsGrown
 from .jobs import is_of_all
 from .log import Keep, TopicLog, no_lease
@@ -240,6 +240,12 @@ def _look_at(look: Look, log: TopicLog, number: int, *, upserts: bool) -> None:
     begin = max(reach.end, start)
     if end > begin:
         look.news[number] = Extent(begin, end)
+
+
+def behind_since(look: Look, log: TopicLog) -> TimestampMs | None:
+    """Return when the oldest record that the table lacks was copied. None if it lacks none, or if that is unknown."""
+    times = (log.copied_at(number, extent.start) for number, extent in look.news.items())
+    return min((each for each in times if each is not None), default=None)
 
 
 def below(table: LakeTable, look: Look) -> dict[int, Reach]:

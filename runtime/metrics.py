@@ -136,7 +136,7 @@ _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_build_info": ("1, by the version of tierstate that runs.", ("version",)),
     "tierstate_table_lag_records": ("Offsets that are in the remote tier and not in the table.", _TABLE),
-    "tierstate_table_lag_seconds": ("How long the table has been behind its topic.", _TABLE),
+    "tierstate_table_lag_seconds": ("Since the oldest record that the table lacks was copied.", _TABLE),
     "tierstate_table_version": ("Of the table's columns: how often it evolved.", ("table", "format")),
     "tierstate_table_stopped": ("1: the table cannot go on now; /readyz says why.", _TABLE),
     "tierstate_remote_copy_lag_bytes": ("Bytes of rolled segments that are not copied.", _PARTITION),
