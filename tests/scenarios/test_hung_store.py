@@ -84,7 +84,8 @@ def test_waiting_segments_are_shown_although_the_store_never_answers(house: Hous
         assert agents()["not_copied_reason"] == "store-away"
         shown = house.run("describe", f"{topic}:0").stdout
         assert f"not copied    the object store is away: {away.partition(' waited_')[0]}" in shown
-        (row,) = [row for row in house.json("status") if row["topic"] == topic]
+        (row,) = house.json("status", topic)
+        assert "no tiered topic has this name" in house.run("status", "no-such-topic", topic, code=2).stderr
         assert "store away" in row["trouble"]
         store.signal(signal.SIGCONT)
         eventually(lambda: agents()["copy_lag_segments"] == 0)
