@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..state.errors import InvalidRequest
+from ..state.errors import AccessDenied, InvalidRequest
 from .deadline import Deadline
 from .output import Output
 
@@ -123,9 +123,10 @@ class Context:
     def reading(self, *needed: str, brokers: bool = False) -> Iterator[ReadersConnection]:
         """Yield a connection as `open_connection` does. ``brokers``: refuse a view of the bucket.
 
-        For the bucket, a note shows the age of its view. Raises InvalidRequest for the bucket with ``--gateway``.
+        For the bucket, a note shows the age of its view. Raises InvalidRequest for the bucket with ``--gateway``. An
+        AccessDenied of the block about a topic is replaced by one with the missing rights and the commands to add them.
         """
-        from ..app.opening.connection import BROKER, BUCKET, STORE, refuse_bucket
+        from ..app.opening.connection import BROKER, BUCKET, STORE, Connection, refuse_bucket
         from ..app.opening.open import open_connection
 
         settings = self.settings
@@ -139,7 +140,14 @@ class Context:
         with open_connection(
             settings, listener=self.note_event, progress=self.output.progress, tell=self._tell_age
         ) as connection:
-            yield connection
+            try:
+                yield connection
+            except AccessDenied as error:
+                from ..app.looking.lacking_rights import name_rights
+
+                if isinstance(connection, Connection):
+                    name_rights(connection, error)
+                raise
 
     def refuse_bucket(self, flag: str) -> None:
         """Raise InvalidRequest if ``view.source`` is ``bucket``, because the bucket's view does not change."""

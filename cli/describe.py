@@ -206,6 +206,7 @@ def print_facts(context: Context, facts: PartitionFacts) -> None:
             ("not expired", "not_expired"),
             ("not erased", "not_erased"),
             ("last error", "last_error"),
+            ("STORE AWAY", "store_away"),
             ("WRONG FOLDERS", "copied_folders"),
         ):
             if facts.agent.get(key):

@@ -30,7 +30,7 @@ def command() -> None:
 @click.option("--release", type=click.Choice(RELEASES), default=NEWEST, show_default=True, help="Of Kafka.")
 @_folder
 def up(context: Context, brokers: int, release: str, folder: Path | None) -> None:
-    """Start it and print its address."""
+    """Start it and print its address. Brokers that have ended start again on the same data."""
     from ..sandbox import detached
 
     sandbox = detached.up(

@@ -6,8 +6,10 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
+import click
+
 from ..rules.reasons import about_size
-from ..state.errors import CorruptData, TierStateLost
+from ..state.errors import CorruptData, TierStateLost, UnknownTopic
 from .context import Context
 from .flags import declare, view_source
 from .reading import gateway_client
@@ -16,14 +18,16 @@ UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 @declare("status")
+@click.argument("topics", nargs=-1, metavar="[T]…")
 @view_source(bucket=False)
-def command(context: Context) -> None:
-    """All tiered topics in one table, those in trouble first: sizes, bytes that wait to be copied, problems.
+def command(context: Context, topics: tuple[str, ...]) -> None:
+    """All tiered topics, or only these, in one table, those in trouble first: sizes, bytes that wait, problems.
 
     Each agent is asked for its own problems; an agent that does not answer is a problem too. The console shows the
     same table. A topic without any facts is searched for in the bucket. Exit code 4 when facts of the tier-state topic
     are lost, objects are missing, or offsets are in no tier.
     """
+    from ..app.looking.lacking_rights import hidden_topics
     from ..app.looking.overview import FACTS_LOST, GAP, MISSING, kafkas_topics, topics_now, worst_first
     from ..app.opening.bucket_connection import BucketConnection
     from ..app.opening.connection import Connection
@@ -37,6 +41,12 @@ def command(context: Context) -> None:
             assert not isinstance(connection, BucketConnection)
             now = topics_now(connection) if isinstance(connection, Connection) else kafkas_topics(connection)
             document = [asdict(each) for each in worst_first(now)]
+            if isinstance(connection, Connection):
+                for hidden in hidden_topics(connection, {each.topic for each in now}):
+                    context.output.note(hidden)
+    if absent := set(topics) - {each["topic"] for each in document}:
+        raise UnknownTopic("no tiered topic has this name", topic=min(absent))
+    document = [each for each in document if each["topic"] in topics or not topics]
     columns = ("topic", "partitions", "remote", "local", "freed", "to copy", "waits", "trouble")
     context.output.table(columns, [_row(each) for each in document], document)
     for topic in document:

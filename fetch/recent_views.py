@@ -1,4 +1,4 @@
-"""The view that routes a read: seconds old, or older if the tier-state topic is unavailable, up to a limit.
+"""The view that routes a read: seconds old, or older if the tier-state topic or disk space is unavailable, to a limit.
 
 An unavailable topic is asked again only every `ASK_AGAIN_S` seconds, because a read waits for the attempt's timeout. An
 old view causes no false errors: only a current view can prove a gap, a missing object or an offset out of range. An old
@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 
 from ..runtime.clock import Clock
-from ..state.errors import BrokerUnavailable, ViewBehind
+from ..state.errors import BrokerUnavailable, DiskFull, ViewBehind
 from ..state.view import TierView
 
 VIEW_AGE_S = 5.0
@@ -40,7 +40,10 @@ class RecentViews:
         self._away: dict[int, _Away] = {}
 
     def require(self, tier_partition: int) -> None:
-        """Require a view at most `VIEW_AGE_S` old, or a ready one while the topic is unavailable. Raises ViewBehind."""
+        """Require a view at most `VIEW_AGE_S` old, or a ready one while the topic is unavailable or the disk is full.
+
+        Raises ViewBehind, and DiskFull if the view is too old.
+        """
         with self._lock:
             away = self._away.get(tier_partition)
         if away is None or self._clock.monotonic() >= away.ask_again:
@@ -49,6 +52,8 @@ class RecentViews:
                 self._view.require_fresh(tier_partition, VIEW_AGE_S)
             except BrokerUnavailable as error:
                 away = _Away(self._clock.monotonic() + ASK_AGAIN_S, error)
+            except DiskFull:  # raised without a wait
+                self._view.require_ready(tier_partition)
         if away is not None and not away.too_old:
             try:
                 self._view.require_ready(tier_partition)

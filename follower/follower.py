@@ -14,12 +14,13 @@ from typing import TypeVar
 
 from ..broker.tier_topic import TierReader, TierTopic
 from ..runtime.clock import Clock
-from ..runtime.listener import FactsApplied, SecondValueSeen, ViewRebuilt
+from ..runtime.listener import FactsApplied, SecondValueSeen, ViewRebuilt, ViewStopped
 from ..runtime.watchdog import alive, inherited, loop
 from ..state.errors import (
     AccessDenied,
     BrokerUnavailable,
     CorruptData,
+    DiskFull,
     PositionLost,
     TierstateError,
     TierStateLost,
@@ -221,7 +222,12 @@ class Follower:
                     return
 
     def require_ready(self, tier_partition: int) -> None:
-        self.require_fresh(tier_partition, READY_AGE_S)
+        try:
+            self.require_fresh(tier_partition, READY_AGE_S)
+        except DiskFull:  # the view only grows older, as without a broker
+            age = self.age_s(tier_partition)
+            if age is None or age >= READY_AGE_S:
+                raise
 
     def age_s(self, tier_partition: int) -> float | None:
         with self._applied:
@@ -305,6 +311,8 @@ class Follower:
             except MAY_PASS as error:
                 self._close_reader()  # the next reader reads unapplied records again
                 if not isinstance(error, BrokerUnavailable):
+                    if type(error) is not type(self.trouble):
+                        self._listener(ViewStopped(str(error)))
                     self._progress.meets(error)
                 raise
             self._unproven = False

@@ -2,18 +2,20 @@
 
 This file works around two problems. At a damaged block, an iterator of rocksdict ends without an error (seen in
 0.3.29), so every scan checks the iterator's status. After a failed write (a full disk), a database refuses all later
-writes until it is reopened, so the next batch reopens it.
+writes until it is reopened, so the next batch reopens it. A full disk also refuses that, so a read-only database, which
+needs neither room nor RocksDB's lock, answers reads until the reopening succeeds.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     DbClosedError,
     DBCompressionType,
@@ -26,10 +28,13 @@ from rocksdict import WriteBatch as RawBatch
 
 from ..state.errors import CorruptData, DiskFull, TierstateError, Unavailable
 
+R = TypeVar("R")
 BLOOM_BITS = 10
 MEMTABLE_BLOOM_RATIO = 0.01
 """Bloom filter's share of a family's 64 MiB memtable: 10 bits for 500,000 keys. Opening a view touches all of it."""
 LOCK_FILE = "/LOCK"
+INFO_LOGS = 4
+"""Files of RocksDB's own log that are kept. Each opening begins one, and a full disk is met by many openings."""
 _FULL = ("No space left", "File too large", "Disk quota exceeded")
 _DAMAGED = ("Corruption", "No such file", "does not exist", "Invalid argument", "Not implemented", "missing")
 
@@ -57,24 +62,32 @@ class Database:
         """Raises Unavailable if another process has the database open, CorruptData if it is damaged or missing."""
         self.path, self._names = path, tuple(families)
         self._lock = threading.RLock()
-        self._failed = False
-        self._open(create)
+        self._failed: TierstateError | None = None
+        self._use(self._opened(create=create))
 
-    def _open(self, create: bool) -> None:
+    def _opened(self, *, create: bool = False, read_only: bool = False) -> Any:
         options = Options(raw_mode=True)
         options.create_if_missing(create)
-        options.create_missing_column_families(True)
+        options.create_missing_column_families(not read_only)
         options.set_atomic_flush(True)  # a database without its write-ahead log is older, but consistent
+        options.set_keep_log_file_num(INFO_LOGS)
+        access = AccessType.read_only() if read_only else AccessType.read_write()
+        families = {name: _family() for name in self._names}
         try:
-            self._db = Rdict(str(self.path), options=options, column_families={n: _family() for n in self._names})
+            return Rdict(str(self.path), options=options, column_families=families, access_type=access)
         except Exception as error:  # rocksdict raises a bare Exception
             if f"{LOCK_FILE}:" in str(error):
+                if self._failed is not None:  # a scan that began before the failed write still holds the lock
+                    raise self._failed from error
                 raise Unavailable(
                     "another process has this view open: give each a state_dir of its own", path=self.path, reason=error
                 ) from error
             raise self._refused("this folder is not a view, or it is damaged", error) from error
-        self._families = {name: self._db.get_column_family(name) for name in self._names}
-        self._handles = {name: self._db.get_column_family_handle(name) for name in self._names}
+
+    def _use(self, database: Any, *, read_only: bool = False) -> None:
+        self._db, self._read_only = database, read_only
+        self._families = {name: database.get_column_family(name) for name in self._names}
+        self._handles = {} if read_only else {name: database.get_column_family_handle(name) for name in self._names}
 
     def _refused(self, message: str, error: Exception) -> TierstateError:
         reason = str(error)
@@ -86,11 +99,18 @@ class Database:
     def batch(self) -> Batch:
         """Return an empty batch for `write`. Reopens the database if the last write failed."""
         with self._lock:
-            if self._failed:
-                self._close()
-                self._open(create=False)
-                self._failed = False
+            if self._failed is not None:
+                if not self._read_only:
+                    self._replace(self._opened(read_only=True), read_only=True)
+                self._replace(self._opened())
+                self._failed = None
             return Batch(self._handles)
+
+    def _replace(self, database: Any, *, read_only: bool = False) -> None:
+        """Use ``database`` from now on, and close the former one. A read that meets the former one is repeated."""
+        former = self._handles, (*self._families.values(), self._db)
+        self._use(database, read_only=read_only)
+        _close(*former)
 
     def write(self, batch: Batch) -> None:
         try:
@@ -98,8 +118,8 @@ class Database:
         except DbClosedError as error:
             raise Unavailable("the view was closed", path=self.path) from error
         except Exception as error:  # rocksdict raises a bare Exception
-            self._failed = True
-            raise self._refused("view cannot be written", error) from error
+            self._failed = self._refused("view cannot be written", error)
+            raise self._failed from error
 
     def get(self, family: str, key: bytes) -> bytes | None:
         return self.get_all(family, [key])[0]
@@ -107,10 +127,19 @@ class Database:
     def get_all(self, family: str, keys: list[bytes]) -> list[bytes | None]:
         """Return the values in order of ``keys``; None for a missing key."""
         try:
-            values = self._families[family].get(list(keys))
+            values = self._read(family, lambda rows: rows.get(list(keys)))
         except Exception as error:
             raise self._refused("view cannot be read", error) from error
         return [None if each is None else bytes(each) for each in values or ()]
+
+    def _read(self, family: str, read: Callable[[Any], R]) -> R:
+        while True:
+            families = self._families
+            try:
+                return read(families[family])
+            except DbClosedError:
+                if families is self._families:
+                    raise
 
     def first_key(self, family: str, seek: bytes) -> bytes | None:
         """Return the first key at or after ``seek``, or None."""
@@ -125,7 +154,7 @@ class Database:
 
     def _iterate(self, family: str, seek: bytes) -> Iterator[tuple[bytes, bytes]]:
         try:
-            iterator = self._families[family].iter()
+            iterator = self._read(family, lambda rows: rows.iter())
             iterator.seek(seek)
             while iterator.valid():
                 yield iterator.key(), iterator.value()
@@ -145,13 +174,15 @@ class Database:
 
     def close(self) -> None:
         with self._lock:
-            self._close()
+            _close(self._handles, (*self._families.values(), self._db))
 
-    def _close(self) -> None:
-        self._handles.clear()
-        for database in (*self._families.values(), self._db):  # RocksDB keeps its lock while any of them is open
-            with suppress(Exception):  # if the last flush fails, the write-ahead log has the data
-                database.close()
+
+def _close(handles: dict[str, Any], databases: Iterable[Any]) -> None:
+    """Close a database and its families. RocksDB keeps its lock while any of them, a handle or an iterator is left."""
+    handles.clear()
+    for database in databases:
+        with suppress(Exception):  # if the last flush fails, the write-ahead log has the data
+            database.close()
 
 
 def write_table(path: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:

@@ -286,6 +286,12 @@ def _lacks(log: TopicLog, look: Look, number: int) -> bool:
     return lacks
 
 
+def behind_since(look: Look, log: TopicLog) -> TimestampMs | None:
+    """Return when the oldest record that the table lacks was copied. None if it lacks none, or if that is unknown."""
+    times = (log.copied_at(number, extent.start) for number, extent in look.news.items())
+    return min((each for each in times if each is not None), default=None)
+
+
 def below(table: LakeTable, look: Look) -> dict[int, Reach]:
     """Return the partitions with rows below the log start. The result is empty for an archive, which keeps them."""
     if table.facts.keep:

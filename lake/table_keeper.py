@@ -22,7 +22,19 @@ from .log import TopicLog
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at, require_tiered
+from .table_follow import (
+    ALONE,
+    Look,
+    Means,
+    Round,
+    Step,
+    TableLimits,
+    behind_since,
+    below,
+    follow_round,
+    look_at,
+    require_tiered,
+)
 from .table_snapshots import Retention, expire_some
 
 LOOK_S = 5.0
@@ -115,12 +127,13 @@ def catch_up(
 
 @dataclass
 class Kept(Rounds):
-    """The state of a followed table. ``stopped``: why the table cannot continue, as text for people. Times are in
-    seconds of the monotonic clock. ``retry_at``: when partitions that are left out are tried again.
+    """The state of a followed table. ``stopped``: why the table cannot continue, as text for people. ``behind_since``
+    is in ms since 1970, ``due`` and ``retry_at`` (when partitions that are left out are tried again) are in seconds of
+    the monotonic clock.
     """
 
     lag: int = 0
-    behind_since: float | None = None
+    behind_since: TimestampMs | None = None
     due: float = 0.0
     failures: int = 0
     stopped: str | None = None
@@ -182,8 +195,8 @@ class Keeper:
         kept.stopped = reason
 
     def lag_seconds(self, kept: Kept) -> float:
-        """Return the seconds since the table began to lack records, or 0.0 if it lacks none."""
-        return 0.0 if kept.behind_since is None else self._pace.clock.monotonic() - kept.behind_since
+        """Return the seconds since the oldest record that the table lacks was copied, or 0.0 if it lacks none."""
+        return 0.0 if kept.behind_since is None else max(0, self._pace.clock.now_ms() - kept.behind_since) / 1000
 
     def stopped(self) -> list[str]:
         return [
@@ -208,7 +221,7 @@ class Keeper:
         kept.facts = table.facts
         log = self._log(table.facts)
         look = look_at(table, log)
-        self._saw(kept, look)
+        self._saw(kept, look, log)
         if self._pace.clock.monotonic() >= kept.retry_at:
             kept.left_out.clear()
         look.leave_out(kept.left_out)
@@ -228,17 +241,18 @@ class Keeper:
             self._logger.info("table", table=name, step=str(round_.step), **counts)
             self._pace.expire_some(table)
             remaining = look_at(table, log)
-            self._saw(kept, remaining)
+            self._saw(kept, remaining, log)
             if round_.step not in (Step.EVOLVED, Step.RESTATED):  # the records have waited long enough
                 kept.due = self._pace.clock.monotonic() + self._pace.interval_s
         return True
 
-    def _saw(self, kept: Kept, look: Look) -> None:
+    def _saw(self, kept: Kept, look: Look, log: TopicLog) -> None:
         kept.lag = look.lag
         if not look.lag:
             kept.behind_since = None
-        elif kept.behind_since is None:
-            kept.behind_since = self._pace.clock.monotonic()
+        else:  # a record that only the broker has was never copied
+            copied_at = behind_since(look, log)
+            kept.behind_since = copied_at or kept.behind_since or TimestampMs(self._pace.clock.now_ms())
 
     def _is_due(self, table: LakeTable, log: TopicLog, look: Look, kept: Kept) -> bool:
         if look.lost or look.old or below(table, look) or table.is_place_covered:

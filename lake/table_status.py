@@ -13,11 +13,14 @@ from .log import TopicLog
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import Look, look_at, require_tiered
+from .table_follow import behind_since, look_at, require_tiered
 from .table_place import ROWS, TablePlace, summary_of
 from .table_shape import shape_text
 
 FILES = "total-data-files"
+LONG_S = 600.0
+READS = "its follower reads the records: its /readyz, or `tierstate table follow {} --once`, names what stops it"
+"""The reason of a table that is behind for `LONG_S`. This comparison reads no record, and so meets no damaged one."""
 
 
 @dataclass
@@ -93,7 +96,12 @@ class TableStatus:
         look = look_at(table, log)
         reaches = look.place.partitions.items()
         gaps = [gap for number, reach in reaches for gap in log.skipped(number, reach.start, reach.end)]
-        self.lag, self.lag_seconds = look.lag, _lag_seconds(look, log, now)
+        since = behind_since(look, log)
+        self.lag, self.lag_seconds = look.lag, None if since is None else max(0, now - since) / 1000
+        if not look.news:
+            self.lag_seconds = 0.0
+        elif (self.lag_seconds or 0.0) >= LONG_S:
+            self.reason = READS.format(table.name)
         self.skipped = [gap._asdict() | table.facts.columns.place_of(gap.partition) for gap in gaps]
         self.state = "behind" if look.lag or look.lost else "current"
         for failure in look.waiting.values():
@@ -120,11 +128,3 @@ def statuses(
 def ends_of(place: TablePlace, columns: Columns) -> list[dict[str, Any]]:
     """Return each partition with the end offset (exclusive) of its rows, as JSON objects."""
     return [columns.place_of(number) | {"end_offset": reach.end} for number, reach in sorted(place.partitions.items())]
-
-
-def _lag_seconds(look: Look, log: TopicLog, now: TimestampMs) -> float | None:
-    """Return the seconds since the oldest record that the table lacks was copied. None if it is unknown."""
-    if not look.news:
-        return 0.0
-    times = [log.copied_at(number, extent.start) for number, extent in look.news.items()]
-    return max((max(0, now - each) / 1000 for each in times if each is not None), default=None)

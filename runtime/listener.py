@@ -194,6 +194,12 @@ class ViewRebuilt(Warned):
     reason: str
 
 
+class ViewStopped(Warned):
+    """A follower cannot apply records now, and retries; ``reason`` is why: a full disk, a missing right."""
+
+    reason: str
+
+
 class CheckpointUsed(Event):
     """An empty view was filled with the ``facts`` of checkpoints instead of the first part of the topic.
 

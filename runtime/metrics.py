@@ -130,7 +130,7 @@ GAUGES = _documented(
     {
         "tierstate_build_info{version}": "1, by the version of tierstate that runs.",
         "tierstate_table_lag_records{table}": "Offsets that are in the remote tier and not in the table.",
-        "tierstate_table_lag_seconds{table}": "How long the table has been behind its topic.",
+        "tierstate_table_lag_seconds{table}": "Since the oldest record that the table lacks was copied.",
         "tierstate_table_version{table,format}": "Of the table's columns: how often it evolved.",
         "tierstate_table_stopped{table}": "1: the table cannot go on now; /readyz says why.",
         "tierstate_remote_copy_lag_bytes{topic,partition}": "Bytes of rolled segments that are not copied.",

@@ -13,14 +13,15 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..state.errors import CorruptData, InvalidRequest
-from .artifacts import NEWEST, Progress, cache_folder
-from .kafka import KafkaSandbox
-from .process import BrokerProcess
+from .artifacts import NEWEST, Progress, cache_folder, find_java, kafka_libs
+from .kafka import READY_SECONDS, KafkaSandbox
+from .process import PROPERTIES, BrokerProcess
+from .properties import BrokerAddress
 
 STOP_SECONDS = 20.0
 
@@ -58,6 +59,7 @@ class DetachedSandbox:
     bootstrap: str
     cluster_id: str
     brokers: tuple[DetachedBroker, ...]
+    release: str = NEWEST
 
     @property
     def alive(self) -> bool:
@@ -70,33 +72,55 @@ def default_folder() -> Path:
 
 
 def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, release: str = NEWEST) -> DetachedSandbox:
-    """Start brokers that outlive this process.
+    """Start brokers that outlive this process. If brokers of the folder's sandbox have ended, start those again, with
+    the same ports, release and data.
 
-    Raises InvalidRequest if the folder is not empty, for example because it has records of a sandbox, even of one
-    that has ended. Raises CorruptData as `status`.
+    Raises InvalidRequest if all of them run, or if the folder has other files. Raises CorruptData as `status`.
     """
     before = status(folder)
-    if before is not None and before.alive:
+    if before is not None and all(broker.alive for broker in before.brokers):
         raise InvalidRequest("a sandbox already runs here", folder=folder, bootstrap=before.bootstrap)
     if before is not None:
-        raise InvalidRequest(
-            "the brokers of this sandbox have ended, and its records are still here: "
-            f"remove them with `tierstate sandbox down --dir {folder}`, or name another folder with --dir",
-            folder=folder,
-        )
+        return _up_again(folder, before, progress)
     if folder.exists() and any(folder.iterdir()):
         raise InvalidRequest("this folder is not empty, and no sandbox made it", folder=folder)
     folder.mkdir(parents=True, exist_ok=True)
     kafka = KafkaSandbox(brokers, release=release, folder=folder, tethered=False, progress=progress).open()
     try:
-        running = _describe(kafka)
-        fresh = folder / "sandbox.part"
-        fresh.write_text(json.dumps(asdict(running), indent=2) + "\n", encoding="utf-8")
-        fresh.rename(folder / "sandbox.json")
+        return _recorded(folder, _describe(kafka))
     except BaseException:
         kafka.close()
         raise
+
+
+def _recorded(folder: Path, running: DetachedSandbox) -> DetachedSandbox:
+    fresh = folder / "sandbox.part"
+    fresh.write_text(json.dumps(asdict(running), indent=2) + "\n", encoding="utf-8")
+    fresh.rename(folder / "sandbox.json")
     return running
+
+
+def _up_again(folder: Path, before: DetachedSandbox, progress: Progress | None) -> DetachedSandbox:
+    ended = [broker for broker in before.brokers if not broker.alive]
+    if not all((Path(broker.folder) / PROPERTIES).exists() for broker in ended):
+        raise InvalidRequest(
+            "the brokers of this sandbox have ended, and cannot be started again without their settings: "
+            f"remove its records with `tierstate sandbox down --dir {folder}`, or name another folder with --dir",
+            folder=folder,
+        )
+    java, libs = find_java(), kafka_libs(progress, before.release)
+    processes = [BrokerProcess(BrokerAddress(one.node_id, one.port, 0), Path(one.folder), java, libs) for one in ended]
+    try:
+        for process in processes:
+            process.launch()
+        for process in processes:
+            process.wait_ready(len(before.brokers), time.monotonic() + READY_SECONDS, {})
+        fresh = {each.node_id: each for each in map(_broker, processes)}
+        return _recorded(folder, replace(before, brokers=tuple(fresh.get(b.node_id, b) for b in before.brokers)))
+    except BaseException:
+        for process in processes:
+            process.stop()
+        raise
 
 
 def down(folder: Path, *, keep: bool = False) -> bool:
@@ -145,12 +169,14 @@ def process_started(pid: int) -> int | None:
 
 
 def _describe(kafka: KafkaSandbox) -> DetachedSandbox:
-    def of(broker: BrokerProcess) -> DetachedBroker:
-        pid, at = broker.pid or 0, broker.address
-        started = process_started(pid) or 0
-        return DetachedBroker(at.node_id, at.port, pid, started, str(broker.folder), str(broker.log_dir))
+    brokers = tuple(map(_broker, kafka.brokers))
+    return DetachedSandbox(str(kafka.folder), kafka.bootstrap, kafka.cluster_id, brokers, kafka.release)
 
-    return DetachedSandbox(str(kafka.folder), kafka.bootstrap, kafka.cluster_id, tuple(map(of, kafka.brokers)))
+
+def _broker(broker: BrokerProcess) -> DetachedBroker:
+    pid, at = broker.pid or 0, broker.address
+    started = process_started(pid) or 0
+    return DetachedBroker(at.node_id, at.port, pid, started, str(broker.folder), str(broker.log_dir))
 
 
 def _signal(broker: DetachedBroker, number: signal.Signals) -> None:

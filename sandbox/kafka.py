@@ -23,7 +23,7 @@ from typing import Self
 from ..state.errors import InvalidRequest
 from .artifacts import NEWEST, Progress, committed_sums, find_java, kafka_libs
 from .ports import PortLease
-from .process import BrokerProcess
+from .process import PROPERTIES, BrokerProcess
 from .properties import BrokerAddress, broker_properties, write_properties
 
 READY_SECONDS = 240.0
@@ -140,7 +140,7 @@ class KafkaSandbox:
         for broker in self.brokers:
             broker.folder.mkdir(parents=True)
             properties = broker_properties(broker.address, addresses, broker.log_dir, self._properties)
-            write_properties(broker.folder / "server.properties", properties)
+            write_properties(broker.folder / PROPERTIES, properties)
 
     def _wait_ready(self, brokers: Sequence[BrokerProcess]) -> None:
         expected = sum(broker.pid is not None for broker in self.brokers)

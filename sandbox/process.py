@@ -24,6 +24,7 @@ TETHER = Path(__file__).resolve().with_name("tether.py")
 JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]  # for short runs on two cores
 JVM += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
 STOP_SECONDS = 20.0
+PROPERTIES = "server.properties"
 
 
 class ClassArchive:
@@ -93,7 +94,7 @@ class BrokerProcess:
     def format(self, cluster_id: str) -> None:
         """Format Kafka's storage unless it is formatted already. Raises BrokerUnavailable if that fails."""
         command = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id]
-        command += ["-c", str(self.folder / "server.properties")]
+        command += ["-c", str(self.folder / PROPERTIES)]
         process = self._spawn([*self._java, *self._archive.options(make=True), *self._classes, *command])
         if process.wait() != 0:
             self._archive.drop()
@@ -103,7 +104,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """Start the process unless it runs, without waiting for an answer."""
         if self.pid is None:
-            command = ["kafka.Kafka", str(self.folder / "server.properties")]
+            command = ["kafka.Kafka", str(self.folder / PROPERTIES)]
             self._process = self._spawn([*self._java, *self._archive.options(), *self._classes, *command])
 
     def wait_ready(self, brokers: int, deadline: float, client_config: Mapping[str, str]) -> None:

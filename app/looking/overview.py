@@ -10,7 +10,7 @@ from typing import Any
 
 from ...rules.decide import refusal
 from ...rules.reasons import Reason
-from ...state.ids import BrokerId, TopicIdPartition
+from ...state.ids import BrokerId, TopicId, TopicIdPartition
 from ...state.partition_view import PartitionView
 from ...state.retention import TopicConfig
 from ...state.view import TierView
@@ -22,7 +22,7 @@ from .partition_facts import orders_in_words, troubles_of
 from .remote_records import record_count
 
 SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
-MISSING, CONTESTED = "objects missing", "prefix contested"
+MISSING, CONTESTED, STORE_AWAY = "objects missing", "prefix contested", "store away"
 NEVER_COPIED, RIGHT_LACKS = "never copied", "right lacks"
 NAMED = 1000
 """Most partitions with problems that are listed for one topic. All of them are counted."""
@@ -132,6 +132,7 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
         GAP: not answer.get("facts_lost") and view.gaps_between(view.log_start, answer.get("local_log_start_offset")),
         MISSING: answer.get("missing_objects"),
         CONTESTED: answer.get("not_expired_reason") == Reason.PREFIX_CONTESTED,
+        STORE_AWAY: answer.get("store_away"),
         SILENT: status == SILENT,
         FAILING: answer.get("consecutive_failures"),
         RIGHT_LACKS: answer.get("rights_lacking"),
@@ -167,6 +168,8 @@ def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverv
     names = {described.topic_id: described.name for described in connection.control.topics()}
     with closing(AgentBoards(connection.clock)) as boards:
         answers = boards.now(sorted(addresses_of(view.partition(each) for each in view.partitions())))
+    hidden = _hidden(answers, set(names.values()))
+    names |= {partition.topic_id: topic for partition, topic in hidden.items()}
     for number in sorted({view.tier_partition(each) for each in view.partitions()}):
         view.require_fresh(number, 0)  # the views must be newer than the agents' answers: see `overview`
     here, older = defaultdict[str, list[PartitionView]](list), defaultdict[str, list[PartitionView]](list)
@@ -177,11 +180,25 @@ def topics_now(connection: Connection, *, gone: bool = False) -> list[TopicOverv
         elif gone:
             older[f"{partition_view.topic or 'unknown'} (gone, id {partition.topic_id})"].append(partition_view)
     lost, never = without_facts(connection, view), never_led(connection, view)
+    never |= {each for each in hidden if view.partition(each).leader is None}
     for each in sorted({*lost, *never} - set(view.partitions())):
         here[names[each.topic_id]].append(view.partition(each))
     overviews = [overview(name, _by_number(views), answers, lost, never) for name, views in here.items()]
     overviews += [overview(name, views, {}) for name, views in older.items()]
     return sorted(overviews, key=lambda each: each.topic)
+
+
+def _hidden(boards: Mapping[str, Board | None], names: Collection[str]) -> dict[TopicIdPartition, str]:
+    """Return the partitions of topics without a name of ``names``, on which agents report missing rights.
+
+    The broker also hides such a topic from a command with the agents' credentials.
+    """
+    return {
+        TopicIdPartition(TopicId(status["topic_id"]), number): topic
+        for board in boards.values()
+        for (topic, number), status in (board or {}).items()
+        if topic not in names and any(f" on {topic}: " in right for right in status.get("rights_lacking") or ())
+    }
 
 
 def kafkas_topics(connection: Kip405Connection) -> list[TopicOverview]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...broker.tier_reader import lost_heads
 from ...follower.view_watch import ViewWatch
+from ...rules.reasons import Reason
 from ...runtime.clock import Clock
 from ...runtime.service import Service
 from ...runtime.settings import Settings
@@ -112,8 +113,14 @@ class AgentWatches:
     def answer(self, status: dict[str, object]) -> dict[str, object]:
         """Return a partition's status, with how a trim proves objects, and with problems of the agent as a whole."""
         rights = self.rights.refused + self.rights.told(str(status["topic"]))
-        wrong = {"rights_lacking": rights, "copied_folders": self.folders.problem if self.folders else None}
-        return status | wrong | {"trim_proof": self.trim_proof, "backup_problems": self.backup_problems()}
+        copied_folders = self.folders.problem if self.folders else None
+        wrong: dict[str, object] = {"rights_lacking": rights, "copied_folders": copied_folders}
+        away = self.store.trouble if status["refused"] is None else None
+        is_waiting = status["copy_lag_segments"] and status["not_copied_reason"] in (None, Reason.ALL_COPIED)
+        if away and is_waiting:  # a copy has not failed yet, and the reasons are older than the segment
+            wrong |= {"not_copied": f"the object store is away: {away}", "not_copied_reason": Reason.STORE_AWAY}
+        wrong |= {"store_away": away, "backup_problems": self.backup_problems()}
+        return status | wrong | {"trim_proof": self.trim_proof}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._watchdog, self._follower)

@@ -25,7 +25,6 @@ from ...runtime.id_source import RandomIds
 from ...runtime.settings import HIGHEST_PORT
 from ...runtime.units import counted
 from ...state.errors import (
-    AccessDenied,
     InvalidRequest,
     InvalidSettings,
     TierstateError,
@@ -38,6 +37,7 @@ from ...state.offsets import TimestampMs, moment
 from ...storage.probe import probe_store, proof_of
 from ...storage.segment.keyring import KeyRing
 from ..looking.copied_folders import require_own_folders
+from ..looking.lacking_rights import refuse_lacking
 from ..looking.lost_state import facts_are_there
 from ..looking.watching import UNSEEN_NAMED
 from ..opening.connection import Connection, tier_topic_spec
@@ -314,10 +314,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             covered,
             rights_of_agent(trims=settings.trim.enabled, fetches=fetches),
         )
-        if rights:
-            first = "; ".join(map(str, rights))
-            commands = "; ".join(each.command(settings.kafka) for each in rights)
-            raise AccessDenied(f"lacking: {first}. An administrator adds them: {commands}")
+        refuse_lacking(rights, settings)
         return f"all that an agent needs, on {counted(len(covered), 'topic')}"
 
     def proxy_has_a_port_for_each_broker() -> str:

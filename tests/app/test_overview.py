@@ -69,7 +69,11 @@ def test_offsets_that_neither_the_broker_nor_a_segment_has_are_trouble(
 
 @pytest.mark.parametrize(
     ("said", "trouble"),
-    [({"missing_objects": 3}, "objects missing"), ({"not_expired_reason": "prefix-contested"}, "prefix contested")],
+    [
+        ({"missing_objects": 3}, "objects missing"),
+        ({"not_expired_reason": "prefix-contested"}, "prefix contested"),
+        ({"store_away": "the store does not answer"}, "store away"),
+    ],
 )
 def test_what_the_bucket_lacks_and_who_else_writes_there_is_trouble(said: dict[str, Any], trouble: str) -> None:
     seen = overview("orders", views(), {AT: board(status(0), status(1, **said))})

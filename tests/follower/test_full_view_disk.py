@@ -74,3 +74,70 @@ def test_a_full_disk_at_any_write_is_reported_and_the_view_is_whole_once_there_i
     assert [full for full, _, _ in results].count(True) > 10
     assert results[-1] == [False, results[-1][1], len(facts)], "there was room from the start"
     assert {tuple(state) for _, *state in results} == {tuple(results[-1][1:])}
+
+
+READS_GO_ON = """
+import resource, signal, sys, threading
+from pathlib import Path
+from tierstate.follower.rocksdb import Database
+from tierstate.state.errors import DiskFull
+
+def room(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+def write(number):
+    batch = database.batch()
+    batch.put("live", b"%05d" % number, b"x" * 1_000)
+    database.write(batch)
+
+def refused():
+    try:
+        write(90_000)
+    except DiskFull:
+        return True
+    return False
+
+def reader():
+    try:
+        while not done.is_set():
+            assert database.get("live", b"00003") == b"x" * 1_000
+            assert len(list(database.scan("live", b"0000"))) == 10
+            counted.append(1)
+    except BaseException as error:
+        problems.append(repr(error))
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+database = Database(Path(sys.argv[1]), ("live", "meta"), create=True)
+for number in range(10):
+    write(number)
+done, counted, problems = threading.Event(), [], []
+thread = threading.Thread(target=reader, daemon=True)
+thread.start()
+for cycle in range(3):
+    scan = database.scan("live", b"")
+    next(scan)
+    room(1_024)
+    assert all([refused() for _ in range(5)]), "an unfinished scan"
+    assert len(list(scan)) == 9 + cycle
+    assert all([refused() for _ in range(5)])
+    room(resource.RLIM_INFINITY)
+    while refused():  # a scan of the other thread has the lock
+        pass
+    write(10_000 + cycle)
+    assert database.get("live", b"%05d" % (10_000 + cycle)) is not None
+    batch = database.batch()
+    batch.delete("live", b"90000")
+    database.write(batch)
+done.set()
+thread.join()
+database.close()
+assert not problems and len(counted) > 10, (problems, len(counted))
+database = Database(Path(sys.argv[1]), ("live", "meta"), create=False)
+assert len(list(database.scan("live", b""))) == 13
+"""
+
+
+def test_reads_go_on_while_the_disk_is_full_and_writes_once_there_is_room(tmp_path: Path) -> None:
+    code = [sys.executable, "-c", READS_GO_ON, str(tmp_path / "rocksdb")]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr

@@ -16,18 +16,19 @@ from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierReader
+from tierstate.fetch.recent_views import RecentViews
 from tierstate.follower.digests import digests_of
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.listener import Event, ViewRebuilt
+from tierstate.runtime.listener import Event, ViewRebuilt, ViewStopped
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, PositionLost, TierstateError, ViewBehind
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Position
-from tierstate.state.view import Entry, ViewStore
+from tierstate.state.view import READY_AGE_S, Entry, ViewStore
 
 NUMBER = tier_partition_of(partition(0), PARTITIONS)
 
@@ -63,6 +64,31 @@ def test_a_passing_trouble_reaches_all_waiting_callers_and_nothing_is_missing_af
     assert len(follower.facts(partition(0))) == 3
 
 
+def test_a_view_whose_disk_is_full_stays_ready_for_six_hours_and_is_logged_once(said: Topic) -> None:
+    store, clock, events = MoodyView(decode_fact, PARTITIONS), ManualClock(), list[Event]()
+    options = Following(tail=False, listener=events.append)
+    follower = Follower(said.topic, store, InMemory(PARTITIONS), clock, options).start()
+    at = said.say(leader := elected(0, 3, 1))
+    follower.require_fresh(NUMBER, 0)
+    store.error = NO_ROOM
+    said.say(log_start(0, 7, leader, at))
+    for _ in range(3):
+        with pytest.raises(type(NO_ROOM)):
+            follower.advance()
+    assert [event for event in events if isinstance(event, ViewStopped)] == [ViewStopped(str(NO_ROOM))]
+    recent = RecentViews(follower, clock)
+    clock.advance(READY_AGE_S - 1)
+    recent.require(NUMBER)
+    follower.require_ready(NUMBER)
+    clock.advance(1)
+    for require in (recent.require, follower.require_ready):
+        with pytest.raises(type(NO_ROOM)):
+            require(NUMBER)
+    store.error = None
+    recent.require(NUMBER)
+    assert follower.partition(partition(0)).log_start == 7
+
+
 @pytest.mark.parametrize("trouble", [NO_ROOM, NO_RIGHT], ids=["full disk", "no right"])
 def test_a_tail_retries_after_a_passing_trouble_by_itself(trouble: TierstateError, said: Topic) -> None:
     store = MoodyView(decode_fact, PARTITIONS)
@@ -88,6 +114,7 @@ import resource, signal, sys
 from pathlib import Path
 from tests.follower.file_topic import FileTopic, PARTITIONS
 from tests.twins.manual_clock import ManualClock
+from tierstate.fetch.recent_views import RecentViews
 from tierstate.follower.digests import digests_of
 from tierstate.follower.following import Following
 from tierstate.follower.open import open_view

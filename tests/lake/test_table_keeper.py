@@ -12,6 +12,7 @@ import structlog
 from pyiceberg.manifest import DataFile
 from structlog.testing import capture_logs
 
+from tests.fetch.two_tiers import NOW as COPIED_AT
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
 from tests.lake.tables import NAME, SMALL, TableWorld
@@ -25,9 +26,10 @@ from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_follow import TableLimits
-from tierstate.lake.table_keeper import FollowPace, Keeper, feed_table_metrics
+from tierstate.lake.table_keeper import FollowPace, Keeper, Kept, feed_table_metrics
 from tierstate.lake.table_layout import Key
 from tierstate.lake.table_snapshots import Retention
+from tierstate.lake.table_status import TableStatus
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.metrics import Metrics
@@ -74,12 +76,39 @@ def test_new_records_wait_for_the_interval(world: TableWorld) -> None:
     assert kept.lag > 0
     clock.advance(59)
     assert keeper.turn(RUNS) is False
-    assert keeper.lag_seconds(kept) == 59
+    assert keeper.lag_seconds(kept) == listed(world, clock).lag_seconds
     clock.advance(1)
     assert keeper.turn(RUNS) is True
     assert (kept.lag, keeper.lag_seconds(kept)) == (0, 0)
     assert world.rows().num_rows > rows
     assert world.table_digest() == world.log_digest()
+
+
+def listed(world: TableWorld, clock: ManualClock) -> TableStatus:
+    status = TableStatus.of_table(world.table())
+    status.compare(world.table(), world.log(), clock.now_ms())
+    return status
+
+
+def test_the_list_and_the_metric_count_the_lag_from_the_copy_and_the_list_tells_where_a_reason_is(
+    world: TableWorld,
+) -> None:
+    clock = ManualClock(COPIED_AT)
+    keeper = keeper_of(world, clock)
+    keeper.turn(RUNS)
+    copy_another(world)
+    for seconds, named in ((599, False), (1, True)):
+        clock.advance(seconds)
+        keeper = keeper_of(world, clock)  # a restart
+        keeper.tables[NAME] = Kept(due=clock.monotonic() + 60)
+        keeper.turn(RUNS)
+        status = listed(world, clock)
+        assert keeper.lag_seconds(keeper.tables[NAME]) == status.lag_seconds == (600 if named else 599)
+        assert ("/readyz" in (status.reason or "")) is named
+    while keeper.tables[NAME].lag:
+        keeper.tables[NAME].due = 0
+        keeper.turn(RUNS)
+    assert (listed(world, clock).lag_seconds, listed(world, clock).reason) == (0.0, None)
 
 
 def test_the_log_line_tells_rows_that_went_from_rows_that_were_rewritten(world: TableWorld) -> None:

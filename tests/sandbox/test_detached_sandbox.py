@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tierstate.sandbox.detached import down, process_started, status, up
 from tierstate.state.errors import CorruptData, InvalidRequest
@@ -16,7 +20,7 @@ UP = "import sys; from pathlib import Path; from tierstate.sandbox.detached impo
 
 
 @pytest.mark.kafka
-def test_up_outlives_its_command_and_down_ends_it(tmp_path: Path) -> None:
+def test_up_outlives_its_command_starts_a_killed_broker_again_on_its_data_and_down_ends_it(tmp_path: Path) -> None:
     folder = tmp_path / "play"
     try:
         subprocess.run([sys.executable, "-c", UP, str(folder)], check=True)
@@ -25,6 +29,18 @@ def test_up_outlives_its_command_and_down_ends_it(tmp_path: Path) -> None:
         assert running.brokers[0].answers
         with pytest.raises(InvalidRequest, match="already runs"):
             up(folder)
+        broker = running.brokers[0]
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
+        os.kill(broker.pid, signal.SIGKILL)
+        while broker.alive:
+            time.sleep(0.05)
+        subprocess.run([sys.executable, "-c", UP, str(folder)], check=True)
+        again = status(folder)
+        assert again is not None
+        assert (again.bootstrap, again.brokers[0].answers) == (running.bootstrap, True)
+        assert "kept" in AdminClient({"bootstrap.servers": again.bootstrap}).list_topics(timeout=30).topics
+        running = again
     finally:
         ended = down(folder)
     assert ended

@@ -164,6 +164,12 @@ def test_a_topic_whose_acls_were_forgotten_is_seen_everywhere_with_the_command_t
             assert row["trouble"] == ["agent fails", "never copied", "right lacks"]
             assert [right for right in row["rights_lacking"] if sentence in right and added_by in right]
             assert f"{name}: right lacks: {sentence}" in operator.run("status").stderr
+            ours = guarded.user("agent")
+            refused = ours.run("describe", f"{name}:0", code=5).stderr
+            assert f"lacking: {sentence}" in refused
+            assert f"--add {added_by}" in refused
+            (row,) = [row for row in ours.json("status") if row["topic"] == name]
+            assert (row["trouble"], row["partitions"]) == (["agent fails", "never copied", "right lacks"], 1)
             metrics = agent.metrics()
             assert f'tierstate_never_copied{{partition="0",topic="{name}"}} 1.0' in metrics
             assert f'tierstate_rights_lacking{{on="{name}",operation="{lacks[each]}"}} 1.0' in metrics

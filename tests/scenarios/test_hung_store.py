@@ -79,6 +79,15 @@ def test_waiting_segments_are_shown_although_the_store_never_answers(house: Hous
         eventually(lambda: agents()["uncopied_expires_at"] == expires + DAY_MS)
         lag = [line for line in agent.metrics().splitlines() if line.startswith("tierstate_remote_copy_lag_segments{")]
         assert [line.split()[-1] for line in lag if topic in line] == [str(float(len(waiting)))]
+        away = eventually(lambda: agents()["store_away"])
+        assert away.startswith("the store does not answer")
+        assert agents()["not_copied_reason"] == "store-away"
+        shown = house.run("describe", f"{topic}:0").stdout
+        assert f"not copied    the object store is away: {away.partition(' waited_')[0]}" in shown
+        (row,) = house.json("status", topic)
+        assert "no tiered topic has this name" in house.run("status", "no-such-topic", topic, code=2).stderr
+        assert "store away" in row["trouble"]
         store.signal(signal.SIGCONT)
         eventually(lambda: agents()["copy_lag_segments"] == 0)
+        eventually(lambda: not agents()["store_away"] and agents()["not_copied_reason"] != "store-away")
     assert house.holds(topic, 3500)
