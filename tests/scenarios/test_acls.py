@@ -149,6 +149,11 @@ def test_a_topic_whose_acls_were_forgotten_is_seen_everywhere_with_the_command_t
     assert before[names["forgotten"]] == before[names["hidden"]] == ["never copied"], "no agent runs"
     (partition,) = operator.json("describe", f"{names['forgotten']}:0")
     assert partition["agent"].startswith("none has led this partition yet, and tiering.include chooses it")
+    with denied(house.kafka, deny):  # and no agent answers
+        alone = partial(guarded.user("agent").run, "status", "--set", f"tiering.include={names['hidden']}")
+        sentence = f"{names['hidden']}: does not exist, or the broker hides it: DESCRIBE on {names['hidden']}: "
+        note = eventually(lambda: text if sentence in (text := alone().stderr) else None)
+        assert f"--add --allow-principal User:agent --operation Describe --topic '{names['hidden']}'" in note
     with denied(house.kafka, deny), guarded.user("agent").agent() as agent:
         management = agent.says("agent ready")["management"]
         for each, name in names.items():
