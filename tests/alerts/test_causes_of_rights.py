@@ -79,6 +79,7 @@ def test_an_acl_that_was_forgotten_keeps_a_topic_from_being_copied(guarded: Watc
 
 
 def test_rights_of_a_backup_that_lack_leave_it_incomplete(guarded: Watched) -> None:
+    guarded.quiet("TierstateBackupIncomplete")
     agent = guarded.agent("--set", "backup.every=1s")
     fires(guarded, "TierstateBackupIncomplete")
     permit(guarded.house, "agent", TO_BACK_UP, f"{guarded.house.name}-orders")
