@@ -240,7 +240,8 @@ class House:
     def objects(self) -> list[Path]:
         """Return all objects of segments that readers of the store could see; not the archive and the checkpoints."""
         files = (path for path in self.store.rglob("*") if path.is_file())
-        return sorted(path for path in files if not {".tierstate-tmp", "_tierstate"} & set(path.parts))
+        others = {".tierstate-tmp", "_tierstate", "_tierstate_backup"}
+        return sorted(path for path in files if not others & set(path.parts))
 
     def last_error(self, topic: str) -> str:
         """Return the last error that `describe` shows of partition 0; empty while no agent leads it, or all is well."""

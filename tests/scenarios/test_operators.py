@@ -91,7 +91,11 @@ def test_a_segment_rolled_by_time_is_copied_from_a_topic_that_is_idle_since(stor
 
 def kept_in(store: Path) -> dict[str, bytes]:
     """Return every object by key; the archive is left out."""
-    files = (path for path in store.rglob("*") if path.is_file() and "_tierstate" not in path.parts)
+    files = (
+        path
+        for path in store.rglob("*")
+        if path.is_file() and not {"_tierstate", "_tierstate_backup"} & set(path.parts)
+    )
     return {str(path.relative_to(store)): path.read_bytes() for path in files}
 
 
