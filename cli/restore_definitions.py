@@ -12,7 +12,7 @@ import click
 from ..state.errors import Difference, InvalidRequest
 from ..state.offsets import TimestampMs, moment
 from .context import Context
-from .flags import Decorator, declare
+from .flags import declare
 from .parameter_types import TIME
 from .restore_target import command_config, target_broker
 
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
 as_of = click.option(
     "--as-of", "until", type=TIME, metavar="TIME", help="Take the newest backup of this time or before."
 )
-
-
-def _of_cluster() -> Decorator:
-    return click.option("--cluster-id", metavar="ID", help="The cluster of the backup, if the bucket has several.")
+of_cluster = click.option("--cluster-id", metavar="ID", help="The cluster of the backup, if the bucket has several.")
 
 
 @declare("restore acls --execute", name="acls", execute=False)
 @command_config
-@_of_cluster()
+@of_cluster
 @as_of
 def acls(
     context: Context, command_config: Path | None, cluster_id: str | None, until: TimestampMs | None, execute: bool
@@ -48,7 +45,7 @@ def acls(
 
 @declare("restore quotas --execute", name="quotas", execute=False)
 @command_config
-@_of_cluster()
+@of_cluster
 @as_of
 def quotas(
     context: Context, command_config: Path | None, cluster_id: str | None, until: TimestampMs | None, execute: bool
@@ -64,7 +61,7 @@ def quotas(
 
 
 @declare("restore subjects --set registry.url=https://new:8081 --execute", name="subjects", execute=False)
-@_of_cluster()
+@of_cluster
 @as_of
 def subjects(context: Context, cluster_id: str | None, until: TimestampMs | None, execute: bool) -> None:
     """Register the schemas of a backup, with their ids, in the schema registry of [registry].

@@ -27,8 +27,10 @@ from ..state.offsets import Position
 from ..storage.object_store import ObjectReader
 
 ROOT = "_tierstate/"
-BESIDE_ROOT = ("_tierstate_backup/", "_tierstate_restore/", "_tierstate_drill/")
+BACKUPS, RESTORES, DRILLS = "_tierstate_backup/", "_tierstate_restore/", "_tierstate_drill/"
 """Where backups, the steps of restores, and drill reports are: not in ROOT, whose listings they would slow down."""
+OF_NO_SEGMENT = (ROOT, BACKUPS, RESTORES, DRILLS)
+"""The beginnings of all keys of tierstate that belong to no segment."""
 LOCK = f"{ROOT}lock"
 MOVE = f"{ROOT}move/"
 AGENTS = f"{ROOT}agents/"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from ..follower.object_names import RESTORES
 from ..state.ids import TopicId
 
 _NUMBER = re.compile("[0-9]{8}")
@@ -17,7 +18,7 @@ _NUMBER = re.compile("[0-9]{8}")
 
 def steps_prefix(cluster_id: str, topic_id: TopicId, partition: int) -> str:
     """Return the text with which the keys of all steps of one target partition begin."""
-    return f"_tierstate_restore/{cluster_id}/{topic_id}/{partition}/"
+    return f"{RESTORES}{cluster_id}/{topic_id}/{partition}/"
 
 
 def step_key(prefix: str, number: int) -> str:

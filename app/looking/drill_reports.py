@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ...follower.object_names import DRILLS
 from ...runtime.metrics import Metrics, Sample
 from ...state.offsets import TimestampMs
 from ...storage.object_store import ObjectReader, ObjectStore
@@ -29,7 +30,7 @@ class Drill(NamedTuple):
 
 
 def drills_prefix(cluster_id: str) -> str:
-    return f"_tierstate_drill/{cluster_id}/"
+    return f"{DRILLS}{cluster_id}/"
 
 
 def report_key(cluster_id: str, drill: Drill) -> str:

@@ -26,6 +26,7 @@ from ...broker.acls import TO_BACK_UP, Resource, lacking
 from ...broker.administration import acls, all_committed, quotas, topic_settings
 from ...broker.raw import RawClient
 from ...broker.topics import describe_topics
+from ...follower.object_names import BACKUPS
 from ...runtime.units import counted
 from ...runtime.watchdog import alive
 from ...state.errors import CorruptData, ObjectExists, TierstateError
@@ -35,7 +36,6 @@ from ...values.schema_registry import SchemaReference, SchemaRegistry
 
 A = TypeVar("A")
 _TIME = re.compile("[0-9]{15}")
-BACKUPS = "_tierstate_backup/"
 DEFINITIONS = ("topics", "acls", "quotas")
 """The parts that people define. They change seldom, and are looked at more often than offsets and schemas."""
 

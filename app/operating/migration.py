@@ -26,7 +26,7 @@ from ...follower.move import (
     write_checked,
     write_move,
 )
-from ...follower.object_names import AGENTS, BESIDE_ROOT, LOCK, MOVE, ROOT, agents_prefix, is_heartbeat
+from ...follower.object_names import AGENTS, LOCK, MOVE, OF_NO_SEGMENT, agents_prefix, is_heartbeat
 from ...rules.prefix import SILENT_PERIODS
 from ...runtime.clock import Clock
 from ...runtime.operation import Operation
@@ -48,7 +48,7 @@ MOST_PASSES = 5
 
 def is_ours(key: str) -> bool:
     """Return whether an object below the prefix is tierstate's. Others are neither copied nor deleted."""
-    return key.startswith((ROOT, *BESIDE_ROOT)) or key.endswith(tuple(ObjectKind))
+    return key.startswith(OF_NO_SEGMENT) or key.endswith(tuple(ObjectKind))
 
 
 def _settled(key: str) -> bool:
@@ -197,7 +197,7 @@ class Cleanup:
     def _step(self, before: ObjectInfo, after: ObjectInfo | None, _: object) -> Step:
         key = before.key
         if not key.startswith(AGENTS):
-            of_no_segment = key.startswith((ROOT, *BESIDE_ROOT))
+            of_no_segment = key.startswith(OF_NO_SEGMENT)
             if of_no_segment and (after is None or not is_same(self.source, self.target, key)):
                 return Step(Done.LEFT, key, before.size)
             if after is None and base_of(key) in self.live:

@@ -17,6 +17,7 @@ from ...follower.checkpoint import CheckpointSeed, checkpoint
 from ...follower.follower import Follower
 from ...follower.following import Seed
 from ...follower.live_set_object import LiveSetHeader
+from ...follower.object_names import BACKUPS
 from ...follower.prefix_claim import PrefixClaim
 from ...follower.rocksdb_view import RocksView, ViewIdentity
 from ...follower.view_identity import Shelf
@@ -37,7 +38,6 @@ from ...storage.wrapped_stores import claimed
 from ..looking.drill_reports import DrillWatch
 from ..opening.connection import Connection
 from .backup_chore import RESPONSIBLE, BackupChore
-from .cluster_backup import BACKUPS
 
 ARCHIVE_EVERY_S = 60.0
 CHECKPOINT_EVERY_S = 6 * 3600.0
