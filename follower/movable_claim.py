@@ -43,7 +43,7 @@ class MovableClaim(PrefixClaim):
         if self.move is not None:
             return f"its objects move to {self.move.target}: tierstate migrate ends or cancels that"
         if self._clock.monotonic() - self._looked_s >= PROOF_PERIODS * self._claimant.period_s:
-            return "no proof that its objects do not move to another store"
+            return f"no proof that its objects do not move to another store: {self._trouble or 'it is too old'}"
         return None
 
     def leave(self) -> None:

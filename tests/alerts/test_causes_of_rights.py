@@ -195,11 +195,14 @@ def test_a_store_that_hangs_fails_reads_and_what_it_keeps_from_being_copied_is_l
 
 
 def test_an_access_key_that_was_revoked_stops_copying(in_bucket: Watched, bucket: StoreServer, topic: str) -> None:
-    agent = in_bucket.agent()
-    in_bucket.quiet("TierstatePartitionStuck")
+    agent, house = in_bucket.agent(), in_bucket.house
+    in_bucket.quiet("TierstateNotReady", "TierstatePrefixUnproven")
     bucket.kill()
     bucket.environment["ROOT_ACCESS_KEY"] = "another"
     bucket.start()
-    in_bucket.house.append(topic, RECORDS, first=RECORDS)
-    fires(in_bucket, "TierstatePartitionStuck")
+    house.append(topic, RECORDS, first=RECORDS)
+    fires(in_bucket, "TierstateNotReady")
+    fires(in_bucket, "TierstatePrefixUnproven")
+    description = house.run("describe", f"{topic}:0").stdout
+    assert "code=XAdminUserNotFound" in description
     in_bucket.retire(agent)

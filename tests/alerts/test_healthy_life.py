@@ -137,6 +137,8 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
         proxy, at = watched.proxy()
         watched.tables()
         eventually(lambda: len(house.logs(topic)) == 1)
+        eventually(lambda: any(house.store.glob("**/archive/**/*")))
+        watched.proxy("--source", "bucket")
         config = {"bootstrap.servers": at, "group.id": "healthy", "enable.auto.commit": False, "log_level": 0}
         consumer: Any = Consumer(config)
         consumer.assign([TopicPartition(topic, 0, 0)])

@@ -24,7 +24,7 @@ from tierstate.follower.prefix_claim import PrefixClaim
 from tierstate.restore.names import step_key, steps_prefix
 from tierstate.rules.prefix import SILENT_PERIODS
 from tierstate.runtime.operation import run
-from tierstate.state.errors import CorruptData, InvalidRequest, ObjectNotFound, StorageUnavailable, Unavailable
+from tierstate.state.errors import AccessDenied, CorruptData, InvalidRequest, ObjectNotFound, StorageUnavailable, Unavailable
 from tierstate.state.ids import TopicId
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.memory import MemoryStore
@@ -306,6 +306,16 @@ def test_a_process_that_was_paused_during_the_move_makes_no_segment_readable() -
     world.clock.advance(4 * PERIOD)  # the process sleeps before its last check, and its proof ends
     with pytest.raises(Unavailable):
         paused.require(harms=False)
+
+
+def test_a_store_that_refuses_the_heartbeat_is_named_where_copies_wait() -> None:
+    def refuse(operation: str, key: str, writes: int) -> None:
+        raise AccessDenied("the store refuses", code="InvalidAccessKeyId")
+
+    world = World(refuse)
+    world.clock.advance(4 * PERIOD)
+    world.claim.beat()
+    assert "InvalidAccessKeyId" in str(world.claim.proof.copy)
 
 
 def test_no_agent_begins_at_a_target_to_which_objects_still_move() -> None:
