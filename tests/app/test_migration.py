@@ -24,7 +24,14 @@ from tierstate.follower.prefix_claim import PrefixClaim
 from tierstate.restore.names import step_key, steps_prefix
 from tierstate.rules.prefix import SILENT_PERIODS
 from tierstate.runtime.operation import run
-from tierstate.state.errors import AccessDenied, CorruptData, InvalidRequest, ObjectNotFound, StorageUnavailable, Unavailable
+from tierstate.state.errors import (
+    AccessDenied,
+    CorruptData,
+    InvalidRequest,
+    ObjectNotFound,
+    StorageUnavailable,
+    Unavailable,
+)
 from tierstate.state.ids import TopicId
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.memory import MemoryStore
