@@ -203,6 +203,7 @@ def test_an_agent_without_the_rights_of_a_backup_copies_and_reports_what_the_bac
         eventually(lambda: len(house.manifests(guarded.topic)) > before)
         permit(house, "agent", TO_BACK_UP, guarded.topic)
         eventually(lambda: "tierstate_backup_problems 0.0" in agent.metrics())
+    admin.delete_topics([other])[other].result(30)
 
 
 def test_an_order_without_write_is_refused_and_with_it_given(guarded: Guarded) -> None:
