@@ -272,7 +272,7 @@ class FetchedWorld(World):
         if not self.cluster.exists or not borders:
             return
         before = rnd.choice(borders[: 1 + len(borders) // 2])
-        self.promises.cut(before)
+        self.promises.records.cut(before)
         self.cluster.trim(leader.number, self.cluster.epoch, before)
         self.seen["retention took"] += 1
 
@@ -297,7 +297,7 @@ class FetchedWorld(World):
             return
         leader, truth = self.cluster.leader, {batch.base: batch.data for batch in self.cluster.truth}
         for segment in self.promises.live.view().readable:
-            stored = self.promises.stored_in(segment)
+            stored = self.promises.records.stored_in(segment)
             if segment.segment_id in self._indexes or any(truth.get(base) != data for base, data in stored.items()):
                 continue
             try:
