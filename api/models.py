@@ -27,7 +27,7 @@ class Offsets(BaseModel):
 
 
 class TopicSummary(BaseModel):
-    """A tiered topic; sizes are of the remote tier."""
+    """A tiered topic, with the sizes of its remote tier."""
 
     topic: str
     topic_id: str
@@ -145,7 +145,7 @@ class Segment(BaseModel):
 
 
 class AgentStatus(BaseModel):
-    """What the agent beside the leader says; the view does not know it."""
+    """The status that the leader's agent reports. The view does not have it."""
 
     topic: str
     partition: int
@@ -176,18 +176,18 @@ class TimesList(BaseModel):
 
 
 class GroupStanding(BaseModel):
-    """Where a consumer group stands on one partition."""
+    """The committed offset of a consumer group on one partition, and how far it is behind."""
 
     group_id: str
     partition: int
     committed_offset: int = Field(description="The next offset that it will read.")
     behind: int | None = Field(description="Offsets up to the high watermark; null: the broker's bounds are unknown.")
-    in_remote_tier: bool | None = Field(description="The broker has that offset no more; null as above.")
+    in_remote_tier: bool | None = Field(description="The broker no longer has that offset; null as above.")
     said: str = Field(description="In words.")
 
 
 class GroupList(BaseModel):
-    """Those that the caller may DESCRIBE, those furthest behind first."""
+    """The groups that the caller may DESCRIBE, the one that is furthest behind first."""
 
     topic: str
     groups: list[GroupStanding]
@@ -196,9 +196,9 @@ class GroupList(BaseModel):
 
 
 class RecentFact(BaseModel):
-    """One thing that the tier-state topic says, in words."""
+    """A fact of the tier-state topic, in words."""
 
-    at: int = Field(description="Milliseconds since the epoch, by the clock of whoever wrote it.")
+    at: int = Field(description="Milliseconds since the epoch, by the clock of its writer.")
     partition: int
     fact: str = Field(description="Its kind, as `tierstate facts` prints it.")
     said: str
@@ -206,7 +206,7 @@ class RecentFact(BaseModel):
 
 
 class FactList(BaseModel):
-    """The newest first. What a later fact replaced is not in it: the topic is compacted."""
+    """The newest facts first. Facts that later ones replaced are missing, because the topic is compacted."""
 
     topic: str
     facts: list[RecentFact]

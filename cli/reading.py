@@ -107,7 +107,7 @@ def note_skipped(context: Context, skipped: Iterable[Skipped]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicReads:
-    """How a command reads one topic."""
+    """The source and the options with which a command reads one topic."""
 
     source: RecordSource
     topic: TopicArgument

@@ -99,7 +99,7 @@ class TypedFlags:
 
 
 def enveloped(form: Form) -> Form:
-    """Return the form of envelopes whose rows have this JSON form. Any other form is of envelopes already."""
+    """Return the form of envelopes whose rows have this JSON form. Any other form describes envelopes already."""
     from ..lake.envelope import envelope_ddl
 
     return replace(form, schema=envelope_ddl(form.schema)) if form.format == "json" else form

@@ -46,7 +46,7 @@ class _User(Section):
 
 
 class Principals:
-    """The file. Thread-safe."""
+    """The file of users, their passwords and their rights. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Raises InvalidSettings if the file cannot be used."""

@@ -1,8 +1,9 @@
 """Histories whose agents copy by Fetch (``agent.source = "fetch"``): production's `FetchLog` and `Ownership`.
 
-Other events than beside a broker: one to three processes share the work by a consumer group; logs change between any
-two requests of a look; Kafka's retention overtakes the copier; the topic is re-created under its name; the first start
-is at a log start inside a batch and inside open transactions; archives, of which nothing is trimmed. Further promises:
+Events that agents with the disks do not have: one to three processes share the work by a consumer group; logs change
+between any two requests of a look; Kafka's retention overtakes the copier; the topic is re-created under its name; the
+first start is at a log start inside a batch and inside open transactions; nothing is trimmed in archives. Further
+promises:
 
 owners       a term begins only while its process owns the partition by the group's coordinator
 one topic    nothing is deleted in another topic of the same name

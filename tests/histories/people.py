@@ -1,4 +1,4 @@
-"""What operators, agents and readers append to the tier-state topic between the steps of a history."""
+"""Operators, agents and readers append facts to the tier-state topic between the steps of a history."""
 
 from __future__ import annotations
 
