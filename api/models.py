@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Problem(BaseModel):
-    """Every error. An offset out of range carries the valid one; facts of the error are further fields."""
+    """The body of every error. An offset out of range comes with the valid range. Facts are further fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -65,7 +65,7 @@ class Table(BaseModel):
 
 
 class TableList(BaseModel):
-    """Empty as well where the gateway has no catalog, or not the extra `lake`."""
+    """Tables that follow topics. None are listed if the gateway has no catalog, or lacks the extra `lake`."""
 
     tables: list[Table]
 
@@ -156,14 +156,14 @@ class AgentStatus(BaseModel):
 
 
 class TimedOffset(BaseModel):
-    """A pair: about when the log had come so far."""
+    """An offset, and about when the log reached it."""
 
     offset: int
     timestamp: int = Field(description="Milliseconds since the epoch.")
 
 
 class PartitionTimes(BaseModel):
-    """Ascending in both; empty: nothing is known. Between two pairs a straight line is as good as any guess."""
+    """Offsets and times, both ascending. Empty: nothing is known. Times between two pairs can only be estimated."""
 
     partition: int
     times: list[TimedOffset]
