@@ -151,7 +151,7 @@ def check(settings: Gateway) -> None:
     auth, problems = settings.auth, []
     if not auth.asks and not auth.anonymous and not settings.of_this_machine:
         problems.append(
-            f"gateway.listen: others can reach {settings.listen}, and nobody is asked who they are: set gateway.auth, "
+            f"gateway.listen: other machines can reach {settings.listen} without a login: set gateway.auth, "
             "or gateway.auth.anonymous = true"
         )
     if auth.by_login and settings.tls.certificate is None and not settings.of_this_machine and not auth.behind_tls:

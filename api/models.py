@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Problem(BaseModel):
-    """Every error. An offset out of range carries the valid one; facts of the error are further fields."""
+    """The body of every error. An offset out of range comes with the valid range. Facts are further fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -27,7 +27,7 @@ class Offsets(BaseModel):
 
 
 class TopicSummary(BaseModel):
-    """A tiered topic; sizes are of the remote tier."""
+    """A tiered topic, with the sizes of its remote tier."""
 
     topic: str
     topic_id: str
@@ -65,7 +65,7 @@ class Table(BaseModel):
 
 
 class TableList(BaseModel):
-    """Empty as well where the gateway has no catalog, or not the extra `lake`."""
+    """Tables that follow topics. None are listed if the gateway has no catalog, or lacks the extra `lake`."""
 
     tables: list[Table]
 
@@ -145,7 +145,7 @@ class Segment(BaseModel):
 
 
 class AgentStatus(BaseModel):
-    """What the agent beside the leader says; the view does not know it."""
+    """The status that the leader's agent reports. The view does not have it."""
 
     topic: str
     partition: int
@@ -156,14 +156,14 @@ class AgentStatus(BaseModel):
 
 
 class TimedOffset(BaseModel):
-    """A pair: about when the log had come so far."""
+    """An offset, and about when the log reached it."""
 
     offset: int
     timestamp: int = Field(description="Milliseconds since the epoch.")
 
 
 class PartitionTimes(BaseModel):
-    """Ascending in both; empty: nothing is known. Between two pairs a straight line is as good as any guess."""
+    """Offsets and times, both ascending. Empty: nothing is known. Times between two pairs can only be estimated."""
 
     partition: int
     times: list[TimedOffset]
@@ -176,18 +176,18 @@ class TimesList(BaseModel):
 
 
 class GroupStanding(BaseModel):
-    """Where a consumer group stands on one partition."""
+    """The committed offset of a consumer group on one partition, and how far it is behind."""
 
     group_id: str
     partition: int
     committed_offset: int = Field(description="The next offset that it will read.")
     behind: int | None = Field(description="Offsets up to the high watermark; null: the broker's bounds are unknown.")
-    in_remote_tier: bool | None = Field(description="The broker has that offset no more; null as above.")
+    in_remote_tier: bool | None = Field(description="The broker no longer has that offset; null as above.")
     said: str = Field(description="In words.")
 
 
 class GroupList(BaseModel):
-    """Those that the caller may DESCRIBE, those furthest behind first."""
+    """The groups that the caller may DESCRIBE, the one that is furthest behind first."""
 
     topic: str
     groups: list[GroupStanding]
@@ -196,9 +196,9 @@ class GroupList(BaseModel):
 
 
 class RecentFact(BaseModel):
-    """One thing that the tier-state topic says, in words."""
+    """A fact of the tier-state topic, in words."""
 
-    at: int = Field(description="Milliseconds since the epoch, by the clock of whoever wrote it.")
+    at: int = Field(description="Milliseconds since the epoch, by the clock of its writer.")
     partition: int
     fact: str = Field(description="Its kind, as `tierstate facts` prints it.")
     said: str
@@ -206,7 +206,7 @@ class RecentFact(BaseModel):
 
 
 class FactList(BaseModel):
-    """The newest first. What a later fact replaced is not in it: the topic is compacted."""
+    """The newest facts first. Facts that later ones replaced are missing, because the topic is compacted."""
 
     topic: str
     facts: list[RecentFact]

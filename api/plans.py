@@ -62,7 +62,7 @@ class PlanRange(BaseModel):
 
 
 class PlanCall(BaseModel):
-    """What is to be read, and how."""
+    """The ranges to read, and how to read them."""
 
     model_config = ConfigDict(extra="forbid")
 

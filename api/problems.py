@@ -26,7 +26,7 @@ PLANS = "/v1/plans"
 
 
 class NotAcceptable(errors.InvalidRequest):
-    """No media type of the Accept header can be served."""
+    """The gateway can serve no media type of the Accept header."""
 
 
 class NotJson(errors.InvalidRequest):

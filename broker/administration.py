@@ -1,4 +1,4 @@
-"""What a backup reads of a cluster, and what a restore sets in another one: topics, offsets, ACLs and quotas.
+"""Reads topics, offsets, ACLs and quotas of a cluster for a backup, and sets them in another one for a restore.
 
 librdkafka is not used, for the reason that `groups.py` gives.
 """
@@ -134,7 +134,7 @@ def all_committed(raw: RawClient) -> tuple[dict[str, dict[Place, Offset]], list[
 def commit(raw: RawClient, clock: Clock, group: str, offsets: Mapping[Place, Offset]) -> None:
     """Set the committed offsets of a group without members. Raises InvalidRequest if the group has members.
 
-    A new cluster creates its topic of offsets at the first request, and has no coordinator meanwhile.
+    A new cluster creates its topic of offsets at the first request, and has no coordinator until then.
     """
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     topics: dict[str, list[Any]] = {}

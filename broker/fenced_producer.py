@@ -52,7 +52,7 @@ LARGEST_SEQUENCE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What a leader knows a producer by."""
+    """The id and epoch by which a leader identifies a producer."""
 
     producer_id: int
     epoch: int
@@ -123,8 +123,8 @@ class FencedProducer:
         return self._identity
 
     def send(self, stamp: Stamp, count: int) -> list[Appended]:
-        """Send a batch of ``count`` records, and return what was appended meanwhile. Waits if five are in flight.
-
+        """Send a batch of ``count`` records. Return the batches that were appended since the last call. Waits if five
+        are in flight.
         Raises Fenced if a newer producer was fenced in, InvalidRequest if the topic does not take the batch, and
         BrokerUnavailable or TimedOut after `PATIENCE_S`.
         """

@@ -169,7 +169,7 @@ class KafkaReader:
         ]
 
     def _check_epoch(self, message: Any, partition: int) -> None:
-        """At the first record of another epoch, check that the log still has the records of the previous epoch."""
+        """Check at the first record of another epoch that the log still has the records of the previous epoch."""
         answer = message.leader_epoch()
         epoch = UNKNOWN_EPOCH if answer is None else answer
         if epoch != self._epochs.get(partition, UNKNOWN_EPOCH):

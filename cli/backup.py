@@ -10,7 +10,7 @@ from .flags import declare
 
 @declare("backup", execute=True)
 def command(context: Context, execute: bool) -> None:
-    """Keep in the bucket what a restore needs beside records: topics, groups, access lists, quotas, schemas.
+    """Keep in the bucket what a restore needs in addition to records: topics, groups, access lists, quotas, schemas.
 
     Agents do it each hour (`backup.every`). Nothing is written if nothing has changed. Secrets are never in it.
     """

@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Delete the records of a partition below an offset, from both tiers.
 
-    The log start moves to exactly that offset and nobody reads below it any more. Then whole segments below it are
+    The log start moves to exactly that offset, and no client reads below it from then on. Whole segments below it are
     deleted, from the broker and from the store; leases of readers keep objects longer, unless --force. Refused above
     the last stable offset, and until an agent has begun a term in the leader's epoch: the records that are there now
     are meant, not what another election puts in their place. Refused too while facts are lost: recover them first.

@@ -37,7 +37,7 @@ SHOWN_OF_A_KIND = 20
 def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     """Both tiers of a topic or partition: bounds, gaps, why not copied, why not trimmed.
 
-    What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
+    Some rows come from the partition's agent. An agent that does not answer is shown as silent, never as healthy.
     Exit code 4 for GAP and FACTS LOST, and when its daily look at the store missed objects of readable segments.
     """
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")

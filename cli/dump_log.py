@@ -57,9 +57,9 @@ def command(
 ) -> None:
     """Decode PATH: a partition folder, a segment (.log), or a copied segment's manifest (a file or a store's URL).
 
-    Under read_committed, transactions that nothing here decides are hidden and named; the exit code is then 1. What is
-    aborted is read from the markers: a transaction index that contradicts them is named in the end, exit code 4. The
-    code is 4, too, for a copied segment whose log is not the one that was copied: this is said first.
+    Under read_committed, transactions that nothing here decides are hidden and named; the exit code is then 1. Markers
+    decide what is aborted: a transaction index that contradicts them is named in the end, exit code 4. The code is 4,
+    too, for a copied segment whose log is not the one that was copied: the first line of the output names it.
     """
     code = DONE
     with _opened(context, path, keyring) as dumped:

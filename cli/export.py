@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @isolation_option(Isolation.READ_COMMITTED)
 @view_source()
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
-@typed_options()
+@typed_options
 @click.option("--processes", type=click.IntRange(1, 256), help="How many at a time. Without it one for each processor.")
 @click.option("--spark", is_flag=True, help="By the tasks of a Spark job, wherever spark-submit says.")
 @click.option("--file-bytes", type=SIZE, default="128MiB", show_default=True, help="Log bytes of a file, about.")

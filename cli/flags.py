@@ -56,6 +56,24 @@ def add_global_options(command: click.Command) -> None:
             add_global_options(below)
 
 
+def options(*chosen: Decorator, given: Callable[[dict[str, Any]], None] = lambda values: None) -> Decorator:
+    """Return a decorator that adds click options, in this order. ``given`` may change the values of all options of the
+    command, by name, before the command function gets them.
+    """
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def called(*args: Any, **values: Any) -> Any:
+            given(values)
+            return function(*args, **values)
+
+        for option in reversed(chosen):
+            called = option(called)
+        return called
+
+    return decorated
+
+
 def acts(*, unasked: bool) -> Decorator:
     """Add ``--execute/--dry-run``, for every command that changes something.
 

@@ -1,4 +1,4 @@
-"""What commands on tables and exports share: the catalog, and where tasks run."""
+"""The catalog of commands on tables and exports, and where their tasks run."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ orders  0          0..4711  spark job 993  2026-03-01T12:00:00Z  3h 12m      KzQ
 @declare(name="leases", epilog=EXAMPLE, topic="[T[:P]]", execute=False)
 @click.option("--end", metavar="ID", help="End this lease: what it keeps may be deleted under its reader.")
 def command(context: Context, topic: TopicArgument | None, end: str | None, execute: bool) -> None:
-    """Who pins what of the remote tier, and until when.
+    """Readers' leases: who keeps which offsets of the remote tier, and until when.
 
     A lease keeps the objects of segments that are being read. It delays the deletion of objects, never the log start.
     A topic that is gone is named by its topic id.

@@ -107,7 +107,7 @@ class Tally:
 
     @property
     def rate(self) -> int:
-        """Bytes a second."""
+        """Return the speed so far, in bytes a second."""
         return int(self.sizes.total() / max(self.seconds, 0.001))
 
 

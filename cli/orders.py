@@ -51,7 +51,7 @@ def pause(context: Context, topic: TopicArgument, execute: bool) -> None:
 def resume(context: Context, topic: TopicArgument, execute: bool) -> None:
     """Let agents go on with a topic or partition that was paused or disabled.
 
-    What `disable --remote delete` has deleted meanwhile stays deleted.
+    Objects that `disable --remote delete` deleted before stay deleted.
     """
     if not _order(context, topic, OrderKind.RESUME, execute=execute):
         context.output.note("neither paused nor disabled: nothing was done")
@@ -64,7 +64,7 @@ def resume(context: Context, topic: TopicArgument, execute: bool) -> None:
     "--remote", type=click.Choice(["keep", "delete"]), required=True, help="What becomes of what is remote already."
 )
 def disable(context: Context, topic: TopicArgument, remote: str, execute: bool) -> None:
-    """Order every agent to tier a topic no more, and to keep or to delete its remote tier."""
+    """Order every agent to stop tiering a topic, and to keep or to delete its remote tier."""
     deletes = remote == "delete"
     kind = OrderKind.DISABLE_DELETE if deletes else OrderKind.DISABLE_KEEP
     if not _order(context, topic, kind, execute, _going if deletes else _kept):

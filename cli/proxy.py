@@ -24,7 +24,7 @@ Examples:
 def command(context: Context, listen: str | None) -> None:
     """Let any Kafka client read both tiers, unchanged: it names this address in bootstrap.servers.
 
-    Everything passes to the brokers as the client's own principal. Where a broker has an offset no more, the records
+    Everything passes to the brokers as the client's own principal. Where a broker no longer has an offset, the records
     come from the object store. With --source bucket there is no broker: clients read what the bucket has. Ends on
     SIGTERM.
     """

@@ -36,7 +36,7 @@ def isolation_option(default: Isolation) -> Decorator:
 
 
 def gateway_client(context: Context) -> GatewayClient:
-    """Return a client of the gateway, which the caller must close. Raises as `gateway_access`."""
+    """Return a client of the gateway, which the caller must close. Raises the errors of `gateway_access`."""
     return gateway_access(context).client()
 
 
@@ -102,12 +102,12 @@ def opened_source(context: Context, topic: TopicArgument, via: str, isolation: I
 
 def note_skipped(context: Context, skipped: Iterable[Skipped]) -> None:
     for partition, start, end in skipped:
-        context.output.note(f"partition {partition}: {start}..{end - 1} is lost and was skipped, as a person accepted")
+        context.output.note(f"partition {partition}: {start}..{end - 1} is lost and was skipped: a person accepted it")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReads:
-    """How a command reads one topic."""
+    """The source and the options with which a command reads one topic."""
 
     source: RecordSource
     topic: TopicArgument
@@ -115,7 +115,7 @@ class TopicReads:
     tier: Tier = Tier.AUTO
 
     def extent(self, partition: int, start: Position, end: Position) -> Extent:
-        """Return the half-open range of offsets between two positions. Raises as `offset_of`."""
+        """Return the half-open range of offsets between two positions. Raises the errors of `offset_of`."""
         from ..app.opening.positions import offset_of
 
         name = self.topic.topic
@@ -145,10 +145,9 @@ class UnreadPartitions:
 
     @contextmanager
     def reading(self, partition: int) -> Iterator[None]:
-        """Record an error of tierstate in the ``with`` block as the partition's error. Prints a note for whole topics,
-        and for a gap how to read around it.
+        """Record an error of tierstate in the ``with`` block as the partition's error, and do not raise it.
 
-        The error ends the block, but is not raised.
+        Prints the error if a whole topic is read. For a gap, prints how to read around it.
         """
         try:
             yield

@@ -45,7 +45,8 @@ def command(
 ) -> None:
     """Rebuild the view from recorded facts alone; print each partition's digests, or keep it with --out.
 
-    Time travel in the topic ends where compaction begins, and says so; the archive has every fact since it began.
+    The topic goes back to where compaction begins, and earlier positions are an error. The archive has every fact since
+    it began.
     """
     from ..app.opening.connection import tier_partitions
     from ..app.opening.partitions import partitions_of

@@ -88,7 +88,7 @@ def topic(
     """Produce committed records of both tiers, or of the bucket alone, into a topic: each exactly once.
 
     Partitions, keys, values, headers, times and order stay. Offsets change; the map of them is kept in the bucket.
-    Killed at any point and run again, it goes on. Of two at once, the earlier one is refused.
+    Killed at any point and run again, it goes on. If two run at once, the earlier one is refused.
     """
     if report is not None:
         require_columns("restore --verify")

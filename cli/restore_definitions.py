@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..app.operating.cluster_backup import Backup
     from ..restore.definitions import Definition
 
+Target = TypeVar("Target")
+
 as_of = click.option(
     "--as-of", "until", type=TIME, metavar="TIME", help="Take the newest backup of this time or before."
 )
@@ -30,40 +32,28 @@ of_cluster = click.option("--cluster-id", metavar="ID", help="The cluster of the
 @command_config
 @of_cluster
 @as_of
-def acls(
-    context: Context, command_config: Path | None, cluster_id: str | None, until: TimestampMs | None, execute: bool
-) -> None:
+def acls(context: Context, command_config: Path | None, **flags: Any) -> None:
     """Add the access lists of a backup to a cluster. None is removed. Users and passwords are not in a backup."""
     from ..restore.definitions import acl_definitions, add_acls
 
-    with _backup(context, cluster_id, until) as backup, target_broker(context, command_config) as broker:
-        definitions = acl_definitions(broker.raw, backup)
-        if execute:
-            add_acls(broker.raw, definitions)
-    _show(context, backup, definitions, _acl, execute)
+    _restore(context, target_broker(context, command_config), acl_definitions, add_acls, _acl, **flags)
 
 
 @declare("restore quotas --execute", name="quotas", execute=False)
 @command_config
 @of_cluster
 @as_of
-def quotas(
-    context: Context, command_config: Path | None, cluster_id: str | None, until: TimestampMs | None, execute: bool
-) -> None:
+def quotas(context: Context, command_config: Path | None, **flags: Any) -> None:
     """Set the quotas of a backup in a cluster. A quota that has another value there stays: exit code 1."""
     from ..restore.definitions import add_quotas, quota_definitions
 
-    with _backup(context, cluster_id, until) as backup, target_broker(context, command_config) as broker:
-        definitions = quota_definitions(broker.raw, backup)
-        if execute:
-            add_quotas(broker.raw, definitions)
-    _show(context, backup, definitions, _quota, execute)
+    _restore(context, target_broker(context, command_config), quota_definitions, add_quotas, _quota, **flags)
 
 
 @declare("restore subjects --set registry.url=https://new:8081 --execute", name="subjects", execute=False)
 @of_cluster
 @as_of
-def subjects(context: Context, cluster_id: str | None, until: TimestampMs | None, execute: bool) -> None:
+def subjects(context: Context, **flags: Any) -> None:
     """Register the schemas of a backup, with their ids, in the schema registry of [registry].
 
     A version that is another schema there stays as it is: exit code 1. Each subject is in mode IMPORT for a moment.
@@ -75,11 +65,24 @@ def subjects(context: Context, cluster_id: str | None, until: TimestampMs | None
     access = registry_access(context.settings_with("registry.url").registry)
     assert access is not None
     registry = SchemaRegistry(access, SystemClock(), retries=3)
-    with _backup(context, cluster_id, until) as backup:
-        definitions = subject_definitions(registry, backup)
+    _restore(context, nullcontext(registry), subject_definitions, add_subjects, _subject, **flags)
+
+
+def _restore(
+    context: Context,
+    opened: AbstractContextManager[Target],
+    definitions_of: Callable[[Target, Backup], Sequence[Definition]],
+    add: Callable[[Target, Sequence[Definition]], object],
+    shown: Callable[[Any], dict[str, object]],
+    cluster_id: str | None,
+    until: TimestampMs | None,
+    execute: bool,
+) -> None:
+    with _backup(context, cluster_id, until) as backup, opened as target:
+        definitions = definitions_of(target, backup)
         if execute:
-            add_subjects(registry, definitions)
-    _show(context, backup, definitions, _subject, execute)
+            add(target, definitions)
+    _show(context, backup, definitions, shown, execute)
 
 
 @contextmanager

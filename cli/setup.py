@@ -71,8 +71,8 @@ def check(context: Context) -> None:
     """Check settings, broker, log folders, store and topic before anything starts.
 
     Exit code 1 when one of them is not fit for an agent, 4 when facts of the tier-state topic are lost. A warning, as
-    of a pattern that matches no topic, changes no exit code. What could not be asked has the state -. Each row is
-    printed as it ends, and has a deadline: what does not answer by then is wrong.
+    of a pattern that matches no topic, changes no exit code. A check that was not possible has the state -. Each row is
+    printed as it ends, and has a deadline: a part that does not answer by then is wrong.
     """
     from ..app.operating.checks import Row, checked
     from ..runtime.settings import needed_by_agent

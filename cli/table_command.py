@@ -50,12 +50,12 @@ command.add_command(show_one)
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
 @click.option("--branch", default="main", show_default=True, help="Of the table, which gets the rows.")
-@typed_options()
+@typed_options
 @click.option("--flatten", is_flag=True, help="Each field of the values is a column of the table.")
 @click.option("--metadata-prefix", default="kafka_", show_default=True, help="Of the other columns, with --flatten.")
-@shape_options()
-@upsert_options()
-@choice_options()
+@shape_options
+@upsert_options
+@choice_options
 @click.option("--also", multiple=True, metavar="TOPIC", help="Its records are rows, too; more than once.")
 def create(
     context: Context,
@@ -202,7 +202,7 @@ def _label(table: LakeTable, number: int | None) -> object:
 @click.argument("table")
 @click.option("--value-schema", metavar="FILE|TEXT", help="What values have by now: DDL or Avro, as the table's.")
 @click.option("--key-schema", metavar="FILE|TEXT", help="Of keys, likewise.")
-@shape_options()
+@shape_options
 def evolve(
     context: Context, table: str, value_schema: str | None, key_schema: str | None, shape: TableShape, execute: bool
 ) -> None:
@@ -279,7 +279,7 @@ def drop(context: Context, table: str, execute: bool) -> None:
 @click.option("--local", is_flag=True, help="Up to the last stable offset, not only what was copied.")
 @click.option("--processes", type=click.IntRange(1, 256), help="With --once: so many make a commit's files at a time.")
 @click.option("--spark", is_flag=True, help="With --once: the tasks of a Spark job make them; see spark-submit.")
-@pace_options()
+@pace_options
 def follow(
     context: Context, tables: tuple[str, ...], once: bool, local: bool, processes: int | None, spark: bool
 ) -> None:

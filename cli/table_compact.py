@@ -22,7 +22,8 @@ ORPHAN_AGE_MS = 86_400_000
 def compact(context: Context, table: str, keep_snapshots: int, older_than: float | None, execute: bool) -> None:
     """Make large files of small ones, expire old snapshots, and remove what dead attempts left for a day.
 
-    Rows stay the same: what is written is read again beside what it was made of. Run again it does nothing.
+    Rows stay the same: each new file is read again and compared with the files that it replaces. A second run does
+    nothing.
     """
     now = SystemClock().now_ms()
     with catalog_of(context) as catalog, context.output.progress("compacting") as advance:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..state.errors import InvalidRequest
-from .flags import Decorator
+from .flags import options
 
 if TYPE_CHECKING:
     from ..lake.columns import Columns, Headers
@@ -99,7 +98,7 @@ class TypedFlags:
 
 
 def enveloped(form: Form) -> Form:
-    """Return the form of envelopes whose rows have this JSON form. Any other form is of envelopes already."""
+    """Return the form of envelopes whose rows have this JSON form. Any other form describes envelopes already."""
     from ..lake.envelope import envelope_ddl
 
     return replace(form, schema=envelope_ddl(form.schema)) if form.format == "json" else form
@@ -120,43 +119,35 @@ def latest_schema(settings: Settings) -> Latest:
     return latest
 
 
-def typed_options() -> Decorator:
-    """Add the options, and pass them to the command function as the argument ``typed``, a `TypedFlags`."""
+def _typed(values: dict[str, Any]) -> None:
+    registered = values.pop("registered")
+    key, value = (
+        TypedPart(name, values.pop(f"{name}_format"), values.pop(f"{name}_schema"), registered)
+        for name in ("key", "value")
+    )
+    values["typed"] = TypedFlags(key, value, values.pop("headers"))
 
-    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def called(*args: Any, registered: bool, headers: Headers, **kwargs: Any) -> Any:
-            key, value = (
-                TypedPart(name, kwargs.pop(f"{name}_format"), kwargs.pop(f"{name}_schema"), registered)
-                for name in ("key", "value")
-            )
-            return function(*args, typed=TypedFlags(key, value, headers), **kwargs)
 
-        options = [
-            click.option("--value-format", type=click.Choice(FORMATS), help="Of values: a typed column, not bytes."),
-            click.option(
-                "--value-schema",
-                metavar="FILE|TEXT",
-                help="json: id bigint, tags array<string>; avro: a schema as JSON. Without it the registry's latest.",
-            ),
-            click.option("--key-format", type=click.Choice(FORMATS), help="Of keys, likewise."),
-            click.option("--key-schema", metavar="FILE|TEXT", help="Of keys, likewise."),
-            click.option(
-                "--registered", is_flag=True, help="Avro begins with a schema's id; always so without a schema here."
-            ),
-            click.option(
-                "--headers",
-                type=click.Choice(["list", "map"]),
-                default="list",
-                show_default=True,
-                help="A list of (key, value), or a map from key to its values.",
-            ),
-        ]
-        for option in reversed(options):
-            called = option(called)
-        return called
-
-    return decorated
+typed_options = options(
+    click.option("--value-format", type=click.Choice(FORMATS), help="Of values: a typed column, not bytes."),
+    click.option(
+        "--value-schema",
+        metavar="FILE|TEXT",
+        help="json: id bigint, tags array<string>; avro: a schema as JSON. Without it the registry's latest.",
+    ),
+    click.option("--key-format", type=click.Choice(FORMATS), help="Of keys, likewise."),
+    click.option("--key-schema", metavar="FILE|TEXT", help="Of keys, likewise."),
+    click.option("--registered", is_flag=True, help="Avro begins with a schema's id; always so without a schema here."),
+    click.option(
+        "--headers",
+        type=click.Choice(["list", "map"]),
+        default="list",
+        show_default=True,
+        help="A list of (key, value), or a map from key to its values.",
+    ),
+    given=_typed,
+)
+"""Adds the options. The command function gets them as ``typed``, a `TypedFlags`."""
 
 
 def schema_text(schema: str) -> str:

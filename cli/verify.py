@@ -36,7 +36,8 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
 
     Level 0: the view contradicts neither itself nor the broker. 1: its objects exist, and facts name every object.
     2: sizes and manifests are as described, and the archive is whole and the topic's own. 3: every byte, by checksum.
-    Exit code 4 when something is corrupt or missing, 1 for any other finding. What waits to go by itself is none.
+    Exit code 4 when something is corrupt or missing, 1 for any other finding. Objects that agents will delete by
+    themselves are no finding.
     """
     from ..app.looking.verification import verify, verify_kafkas
     from ..app.opening.bucket_connection import BucketConnection

@@ -303,14 +303,14 @@ class HandOver:
                     part.stored = position.offset
 
     def assigned(
-        self, partitions: Iterable[TopicPartition], change: Callable[[list[Any]], None], *, anew: bool
+        self, partitions: Iterable[TopicPartition], change: Callable[[list[Any]], None], *, instead: bool
     ) -> None:
-        """Add partitions. ``change`` assigns them at Kafka's consumer. If ``anew``, they replace all others."""
+        """Add partitions. ``change`` assigns them at Kafka's consumer. If ``instead``, they replace all others."""
         added = list(partitions)
         with self._lock:
             self.flush()
             change([TopicPartition(each.topic, each.partition, NOWHERE) for each in added])
-            if anew:
+            if instead:
                 self._forget(list(self._parts))
             parts = [AssignedPartition(each) for each in added]
             if parts:

@@ -139,19 +139,19 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, each from its ``offset``, which may be logical (OFFSET_BEGINNING, …)."""
-        self._assigned(partitions, self._kafka.assign, anew=True)
+        self._assigned(partitions, self._kafka.assign, instead=True)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions in addition to the assigned partitions."""
-        self._assigned(partitions, self._kafka.incremental_assign, anew=False)
+        self._assigned(partitions, self._kafka.incremental_assign, instead=False)
 
     def _assigned(
-        self, partitions: list[TopicPartition], change: Callable[[list[TopicPartition]], None], *, anew: bool
+        self, partitions: list[TopicPartition], change: Callable[[list[TopicPartition]], None], *, instead: bool
     ) -> None:
         if self._both is None:
             change(partitions)
             return
-        self._both.assigned(partitions, change, anew=anew)
+        self._both.assigned(partitions, change, instead=instead)
         self._answered = True
 
     def unassign(self) -> None:

@@ -61,7 +61,7 @@ class LogReader:
         self.remote.close()
 
     def topics(self) -> list[str]:
-        """Return the names of the broker's topics of which the view has a partition."""
+        """Return the names of the broker's topics that have a partition in the view."""
         topic_ids = {partition.topic_id for partition in self._view.partitions()}
         return [topic.name for topic in self._control.topics() if topic.topic_id in topic_ids]
 
@@ -167,8 +167,8 @@ class LogReader:
     ) -> Fetched:
         """Return one piece of the remote tier, by the current view, while brokers do not answer.
 
-        Raises ViewBehind if the view is not ready (`READY_AGE_S`). An offset that the view lacks is not proven to be
-        missing, so it raises ViewBehind or BrokerUnavailable, too. Raises UnknownTopic for an unknown name.
+        Raises ViewBehind if the view is not ready (`READY_AGE_S`). The view cannot prove that an offset is missing, so
+        an offset that it lacks raises ViewBehind or BrokerUnavailable. Raises UnknownTopic for an unknown name.
         """
         place = _place_of(self.topic_without_brokers(topic), topic, partition)
         local = NoBroker(self._view)
@@ -265,7 +265,7 @@ class LogReader:
             search.reach(min(piece.next_offset, extent.end))
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs, *, markers: bool = False) -> Offset | None:
-        """Return the offset of the first record at or after a time, or None. ``markers``: or marker, as a broker."""
+        """Return the offset of the first record at or after a time, or None. ``markers``: they count as records."""
         first = offset_for_time(self.partition(topic, partition), timestamp, markers=markers)
         return first[0] if first else None
 
@@ -279,7 +279,7 @@ class LogReader:
         return first_remote(log, TimestampMs(timestamp_ms), log.local_bounds(), markers=True)
 
     def latest_remote(self, topic: str, partition: int, above_ms: int) -> tuple[Offset, TimestampMs] | None:
-        """Return, like `first_remote`, the record with the latest time, if this time is ``above_ms`` or later."""
+        """Return the record or marker below the local start with the latest time, unless it is below ``above_ms``."""
         return latest_remote(self.partition(topic, partition), TimestampMs(above_ms))
 
     def epoch_at(self, topic: str, partition: int, offset: int) -> LeaderEpoch | None:
@@ -290,9 +290,9 @@ class LogReader:
         """Return the newest epoch up to ``epoch`` and its end, by Kafka's rule (`LeaderEpochFileCache.endOffsetFor`),
         if the end lies at or below the local start. None: the broker knows the epoch itself.
 
-        A trim removes epochs from the broker's checkpoint. For such an epoch, the broker answers that it ended where
-        the broker's log begins: a consumer whose log was truncated before that would not notice it. Raises ViewBehind,
-        BrokerUnavailable, LineageUnconfirmed.
+        A trim removes epochs from the broker's checkpoint. For a removed epoch, the broker answers with the start of
+        its own log. A consumer whose log was truncated below that offset would not notice the truncation. Raises
+        ViewBehind, BrokerUnavailable, LineageUnconfirmed.
         """
         log = self.partition(topic, partition)
         bounds = log.local_bounds()  # read after the broker's own answer, so a trim in between is noticed

@@ -108,8 +108,8 @@ class Discovery:
     def unseen(self) -> tuple[str, ...]:
         """Return partitions (``topic-3``) to be tiered that this broker leads, but that are in no known log folder.
 
-        Both were true for `UNSEEN_S`. Such partitions are not copied: a disk is not mounted here, or ``agent.log_dirs``
-        lacks a folder. Thread-safe.
+        Both were true for `UNSEEN_S`. These partitions are not copied: a disk is not mounted here, or
+        ``agent.log_dirs`` lacks a folder. Thread-safe.
         """
         now = self._clock.monotonic()
         return tuple(sorted(name for name, since in self._unseen.items() if now - since >= UNSEEN_S))

@@ -45,7 +45,7 @@ class PartitionStatus:
 
     ``x_reason`` is the kind (`reasons.Reason`) of the sentence in ``x``. ``lso_pinned_s``: for how long this agent has
     seen the last stable offset unchanged below the high watermark. ``open_transaction``: the transaction that holds the
-    offset there. It is set if it is why something is not done, and the broker named the transaction.
+    offset there. It is set only if the broker named it, and while something is not done because of it.
 
     ``copy_lag_segments`` is None until a look succeeds: the lag is unknown, not zero. ``copy_lag_since``: the largest
     timestamp of the oldest segment that waits to be copied; None if none waits. ``uncopied_expires_at``: when the
@@ -111,7 +111,7 @@ class PartitionStatus:
         return replace(self, **changes) if any(getattr(self, name) != now for name, now in changes.items()) else self
 
     def because(self, **reasons: Why | None) -> PartitionStatus:
-        """Return a status with these reasons: ``not_copied``, ``refused`` and the like. None if there is work."""
+        """Return a status with these reasons, by names such as ``not_copied``. None means that there is work."""
         changes: dict[str, object] = {}
         for name, why in reasons.items():
             changes |= {name: why.text if why else None, f"{name}_reason": why.kind if why else None}
@@ -170,7 +170,7 @@ SHOWN = {
     OperationKind.TRIM: "not_trimmed",
     OperationKind.EXPIRE: "not_expired",
 }
-"""The kinds of operations of which a status shows why they are not done."""
+"""The kinds of operations for which a status has the reason that they are not done."""
 
 
 def reported(
@@ -181,7 +181,9 @@ def reported(
     failing: Collection[OperationKind],
     now: TimestampMs,
 ) -> PartitionStatus:
-    """Return the status after a look. ``failing``: kinds whose last operation failed; ``before`` has the reasons."""
+    """Return the status after a look. ``failing``: kinds whose last operation failed; they keep the reasons of
+    ``before``.
+    """
     status = with_local_log(before, view, seen, now).saying(
         not_erased=decision.erase if isinstance(decision.erase, str) else None,
         held_by=decision.trim.held_by,
@@ -238,7 +240,8 @@ def failed(before: PartitionStatus, why: Why, kind: OperationKind | None) -> Par
 
 
 NAMED_AFTER_S = 5.0
-"""Most transactions end earlier; a partition that waits for one is looked at again this soon (`schedule.py`)."""
+"""Seconds after which a transaction is named, because most end earlier. A partition that waits for a transaction is
+looked at again after the same time (`schedule.py`)."""
 ASK_EVERY_S = 60.0
 
 
@@ -257,7 +260,7 @@ class StableOffsetPin:
     """Watches for how long a partition's last stable offset has not moved, and which open transaction holds it.
 
     The transaction is named for people only, so no operation waits for the name. The broker is asked only after a look
-    that found nothing to do, and only while an open transaction is why something is not done. The offset must be
+    that found nothing to do, and only while something is not done because of an open transaction. The offset must be
     unchanged for `NAMED_AFTER_S`, and the last request must be `ASK_EVERY_S` ago. If the broker does not know the
     request, or refuses it (it needs READ on the topic), the transaction stays unnamed. Used by one thread at a time.
     """
@@ -293,8 +296,8 @@ class StableOffsetPin:
         )
 
     def learn(self, shown: PartitionStatus) -> bool:
-        """Ask the broker if that is due. Return whether the transaction is known now and ``shown`` lacks it. Never
-        raises a tierstate error: without an answer, the known transaction stays.
+        """Ask the broker if that is due. Return whether the transaction is known now and ``shown`` lacks it. If the
+        broker does not answer, this raises nothing, and the last known transaction stays.
         """
         pin, now = self._pin, self._context.clock.monotonic()
         if pin is None or now < pin.due or not _matters(shown):
@@ -309,7 +312,7 @@ class StableOffsetPin:
 
 
 def _sentence(by: PinnedBy) -> str:
-    """Return the description of a transaction for people. Its producer set the record's time."""
+    """Return the description of a transaction for people. The last record's time was set by the producer."""
     more = f" (and {by.others} more are open)" if by.others else ""
     last = "" if by.last_timestamp is None else f", its producer's last record here is of {moment(by.last_timestamp)}"
     whose = f"it is of producer {by.producer_id}, epoch {by.producer_epoch}, begins at offset {by.start_offset}"
@@ -321,7 +324,7 @@ def _matters(status: PartitionStatus) -> bool:
 
 
 def _holder(transactions: tuple[OpenTransaction, ...], pin: _Pin) -> PinnedBy | None:
-    """Return the first transaction; None if it begins above the pin, because then the offset has moved since."""
+    """Return the first transaction. None: it begins above the pin, so the last stable offset has moved since."""
     if not transactions or transactions[0].start > pin.at:
         return None
     first = transactions[0]

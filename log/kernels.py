@@ -4,8 +4,8 @@ Pass one (`parse`) proves every bound; later passes only copy. Kernels read memo
 buffers alive and hand out only lengths that pass one proved. Nothing here raises: problems are returned as codes.
 `record_parser.py` describes a record, and reads a few of them without compiled code.
 
-Kernels have one signature each (those of JSON are in `json_kernels.py`): numba's cache notices changes by file, and
-several processes that compile at once write equal entries. `lazy_kernel.py` says when a kernel is compiled.
+Kernels have one signature each: numba's cache notices changes by file, and several processes that compile at once write
+equal entries. `lazy_kernel.py` says when a kernel is compiled. `search_kernels.py` and `json_kernels.py` have others.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def scan(address: int, size: int, at: int, after: int, sum_below: int, table: An
 
 
 @inlined
-def _varint(at: int, end: int) -> Any:
+def varint(at: int, end: int) -> Any:
     """Return a zigzag value and the address after it; address -1 if it is cut off or longer than 10 bytes."""
     if at < end:
         first = byte_at(at)
@@ -153,11 +153,11 @@ def _wrapping_sum(a: Any, b: Any) -> Any:
 def _past_headers(at: int, end: int, headers: int) -> Any:
     """Return the address after ``headers`` headers, or -1 if they do not fit."""
     for _ in range(headers):
-        size, at = _varint(at, end)
+        size, at = varint(at, end)
         if at < 0 or size < 0 or size > end - at:
             return -1
         at += size
-        size, at = _varint(at, end)
+        size, at = varint(at, end)
         if at < 0 or size < -1 or size > end - at:
             return -1
         at += max(size, 0)
@@ -189,25 +189,25 @@ def parse(
             if kept == room:
                 sums[KEPT] = kept
                 return FULL
-            length, cursor = _varint(cursor, end)
+            length, cursor = varint(cursor, end)
             if cursor < 0 or length < 0 or length > end - cursor:
                 return SHORT
             stop_at = cursor + length
-            time, cursor = _varint(cursor + 1, stop_at)  # one byte of attributes, unused
+            time, cursor = varint(cursor + 1, stop_at)  # one byte of attributes, unused
             if cursor < 0:
                 return LENGTH
-            delta, cursor = _varint(cursor, stop_at)
+            delta, cursor = varint(cursor, stop_at)
             if cursor < 0:
                 return LENGTH
-            key_size, cursor = _varint(cursor, stop_at)
+            key_size, cursor = varint(cursor, stop_at)
             if cursor < 0 or key_size < -1 or key_size > stop_at - cursor:
                 return LENGTH
             key = cursor
-            value_size, cursor = _varint(cursor + max(key_size, 0), stop_at)
+            value_size, cursor = varint(cursor + max(key_size, 0), stop_at)
             if cursor < 0 or value_size < -1 or value_size > stop_at - cursor:
                 return LENGTH
             value = cursor
-            count, cursor = _varint(cursor + max(value_size, 0), stop_at)
+            count, cursor = varint(cursor + max(value_size, 0), stop_at)
             if cursor < 0 or count < 0 or count > stop_at - cursor:
                 return LENGTH
             names = cursor
@@ -289,7 +289,7 @@ def list_headers(
         if headers[r] > 0:
             present[r >> 3] |= np.uint8(1 << (r & 7))
         for _ in range(headers[r]):
-            length, cursor = _varint(cursor, limit)
+            length, cursor = varint(cursor, limit)
             at[header, 0], size[header, 0] = cursor - raw, length
             bits = 0
             for byte in range(cursor, cursor + length):
@@ -297,7 +297,7 @@ def list_headers(
             cursor += length
             sums[0] += length
             sums[3] += bits > 127
-            length, cursor = _varint(cursor, limit)
+            length, cursor = varint(cursor, limit)
             at[header, 1], size[header, 1] = cursor - raw, length
             sums[2] += length < 0
             cursor += max(length, 0)
@@ -343,72 +343,3 @@ def encode_records(
                     copy_bytes(cursor, header_bases[part] + header_at[header, part], length)
                     cursor += length
         ends[r] = cursor - target
-
-
-@callee
-def _finds(data: int, size: int, needle: int, back: Any, state: int) -> Any:
-    """Return 1 if the data contains the bytes at ``needle`` (Knuth, Morris, Pratt): it reads each byte at most twice.
-
-    ``back``: for each place in ``needle``, where to continue if the byte there differs.
-    """
-    length = back.shape[0]
-    for place in range(data, data + size):
-        byte = byte_at(place)
-        while state > 0 and byte_at(needle + state) != byte:
-            state = back[state]
-        if byte_at(needle + state) == byte:
-            state += 1
-            if state == length:
-                return 1
-    return 0
-
-
-@kernel("int64[::1](uint8[::1])")
-def fall_back(needle: Any) -> Any:
-    """Return the table ``back`` of `_finds`: at each place, the longest prefix that ends right before it."""
-    back = np.zeros(needle.shape[0], np.int64)
-    state = 0
-    for place in range(2, needle.shape[0]):
-        while state > 0 and needle[state] != needle[place - 1]:
-            state = back[state]
-        if needle[state] == needle[place - 1]:
-            state += 1
-        back[place] = state
-    return back
-
-
-@kernel(
-    "void(int64, int64[:, ::1], int32[:, ::1], int64[::1], int32[::1], int64, int64, int64, int64[::1], uint8[::1])",
-)
-def match(
-    raw: int, at: Any, size: Any, headers_at: Any, headers: Any, key: int, key_size: int, needle: int, back: Any,
-    hits: Any,
-) -> None:  # fmt: skip
-    """Set ``hits`` [n] to 1 for each record that has the key at ``key`` (size -1: any), and the bytes at ``needle``
-    within its key, its value, or the name or value of a header (an empty ``back``: any record).
-    """
-    limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that all headers end within their records
-    for r in range(at.shape[0]):
-        if key_size >= 0:
-            if size[r, 0] != key_size:
-                continue
-            same = True
-            for byte in range(key_size):
-                if byte_at(raw + at[r, 0] + byte) != byte_at(key + byte):
-                    same = False
-                    break
-            if not same:
-                continue
-        hit = np.int64(back.shape[0] == 0)
-        for part in range(2):
-            if hit == 0 and size[r, part] > 0:
-                hit = _finds(raw + at[r, part], size[r, part], needle, back, 0)
-        cursor = raw + headers_at[r]
-        for _ in range(2 * headers[r]):
-            if hit != 0:
-                break
-            length, cursor = _varint(cursor, limit)
-            length = max(length, 0)
-            hit = _finds(cursor, length, needle, back, 0)
-            cursor += length
-        hits[r] = hit

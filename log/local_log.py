@@ -91,7 +91,7 @@ class LocalLog(Protocol):
 
     @property
     def agent_id(self) -> BrokerId:
-        """Return the broker beside which the agent works, or `COPIER`."""
+        """Return the broker whose disks the agent reads, or `COPIER`."""
 
     @property
     def broker(self) -> BrokerId:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from . import kernels
+from . import kernels, search_kernels
 from .record_columns import HEADERS, MICROSECONDS, empty
 from .record_parser import java_text
 
@@ -216,7 +216,7 @@ class RecordFilter:
         arrays: dict[str, Any] = {
             "_key": np.array(bytearray(self.key or _NO_BYTES), np.uint8),
             "_contains": pattern if len(pattern) else np.zeros(1, np.uint8),
-            "_back": kernels.fall_back(pattern),
+            "_back": search_kernels.fall_back(pattern),
         }
         for name, value in arrays.items():
             object.__setattr__(self, name, value)
@@ -224,7 +224,7 @@ class RecordFilter:
     def of(self, block: RecordBlock) -> RecordBlock:
         """Return the block with the selected records only."""
         matches = np.zeros(len(block), np.uint8)
-        kernels.match(
+        search_kernels.match(
             block.raw.ctypes.data, block.at, block.size, block.headers_at, block.header_counts,
             self._key.ctypes.data, -1 if self.key is None else len(self.key), self._contains.ctypes.data, self._back,
             matches,

@@ -30,7 +30,10 @@ from contextlib import suppress
 from pathlib import Path
 
 SHARED = "kernels"
-SOURCES = ("lazy_kernel.py", "kernels.py", "json_kernels.py", "object_kernels.py", "avro_kernels.py")
+SOURCES = tuple(
+    f"{name}.py"
+    for name in ("lazy_kernel", "kernels", "search_kernels", "json_kernels", "object_kernels", "avro_kernels")
+)
 WAY_OUT = (
     "run `python -m tierstate.log.warm_kernels` where the image or the archive of the Python environment is made; "
     "see docs/options.md"
@@ -105,7 +108,7 @@ def _take_over(warm: set[Path], folder: Path) -> None:
 
 def load_all() -> None:
     """Load or compile every kernel, for a process that must not do so at the first call."""
-    from . import avro_kernels, json_kernels, kernels, object_kernels  # noqa: F401  each adds to `Kernel.every`
+    from . import avro_kernels, json_kernels, kernels, object_kernels, search_kernels  # noqa: F401  each adds to `Kernel.every`
     from .lazy_kernel import Kernel
 
     for kernel in Kernel.every:

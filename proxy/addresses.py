@@ -2,8 +2,8 @@
 
     find the nodes in an answer  ->  open a listener for each node  ->  send the changed answer
 
-`nodes` finds the addresses, and `rewritten` replaces them once each node has a listener. Of a Metadata answer only the
-part with the brokers is held in memory (`read_brokers`), because the rest may be as large as the cluster.
+`nodes` finds the addresses, and `rewritten` replaces them once each node has a listener. Only the part with the brokers
+of a Metadata answer is held in memory (`read_brokers`), because the rest may be as large as the cluster.
 """
 
 from __future__ import annotations

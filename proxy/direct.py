@@ -30,7 +30,7 @@ class Gone(Exception):
 
 
 class NoDescriptor(Exception):
-    """No descriptor is left in the process or the system. Nothing was transferred."""
+    """The process or the system has no descriptor left. Nothing was transferred."""
 
 
 class Direct:

@@ -34,7 +34,7 @@ class Committed(NamedTuple):
 
 
 class GroupOffsets:
-    """The file. Thread-safe."""
+    """The file of the groups' committed offsets. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Raises InvalidSettings if the file cannot be used."""

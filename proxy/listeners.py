@@ -1,4 +1,4 @@
-"""The listeners at which clients reach each broker. A node's port is open before an answer contains its address.
+"""The listeners at which clients reach each broker. A node's port is open before any answer names this port.
 
     port P      bootstrap: any broker
     P + 1 + n   the broker with node id n
@@ -46,7 +46,9 @@ class Listeners:
         """The brokers' own addresses by node id, from the latest answers."""
 
     async def open(self, only: int | None = ANY) -> None:
-        """Start the bootstrap listener on its socket. ``only``: the node that it is, too, if there is one alone."""
+        """Start the bootstrap listener on its socket. ``only``: the node that clients reach there, if it is the only
+        one.
+        """
         loop = asyncio.get_running_loop()
         server = loop.create_server(self._accepts(ANY), sock=self._first, ssl=self._tls, backlog=BACKLOG)
         self._servers[only] = self._servers[ANY] = await server
@@ -89,7 +91,9 @@ class Listeners:
 
 
 class _Names:
-    """Host names of brokers on one port. ``pattern`` contains ``{node}``. Sets a server-name callback in ``tls``."""
+    """The host names of brokers that share one port. ``pattern`` contains ``{node}``. ``tls`` gets a callback that
+    remembers each client's server name.
+    """
 
     def __init__(self, pattern: str, tls: LiveTls) -> None:
         before, _, after = pattern.partition(NODE)
@@ -132,5 +136,5 @@ def tls_of(settings: Proxy) -> LiveTls | None:
     """Return the TLS context for clients, or None without TLS. Raises InvalidSettings for unusable files or `sni`."""
     tls = settings.tls
     if settings.sni is not None and (settings.sni.count(NODE) != 1 or tls.certificate is None):
-        raise InvalidSettings([f"proxy.sni: a host name with {NODE} in it is needed, and proxy.tls"])
+        raise InvalidSettings([f"proxy.sni: needs a host name that contains {NODE}, and proxy.tls"])
     return server_tls("proxy", tls.certificate, tls.key)

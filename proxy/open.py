@@ -29,8 +29,9 @@ def open_proxy(
 ) -> Iterator[ProxyServer]:
     """Open a proxy, and close it after the `with` block. ``nodes``: the current brokers' addresses, by node id.
 
-    Raises InvalidSettings for an address in use, unusable TLS files, an access log that cannot be written, or a proxy
-    of a bucket that asks no other machine for a login."""
+    Raises InvalidSettings for an address in use, unusable TLS files, or an access log that cannot be written. Also
+    raises it if other machines could read a bucket without a login.
+    """
     path = settings.proxy.access_log
     with ExitStack() as opened:
         if settings.view.source == "bucket":
@@ -49,7 +50,7 @@ def open_proxy(
 def _open_bucket(reader: LogReader, settings: Settings, warn: Warn, opened: ExitStack) -> Bucket:
     users, listen = settings.proxy.principals, settings.proxy.listen
     if users is None and not listen.of_this_machine:
-        problem = f"others can reach {listen}, and nobody is asked who they are: set proxy.principals"
+        problem = f"other machines can reach {listen} without a login: set proxy.principals"
         raise InvalidSettings([f"proxy.listen: {problem}"])
     rights = None if users is None else Principals(users)
     offsets = opened.enter_context(closing(GroupOffsets(settings.state_dir / "proxy" / OFFSETS)))

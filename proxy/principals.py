@@ -37,7 +37,8 @@ _SCRAM_FIRST = re.compile(rb"n,,(n=([^,]+),r=([^,]+)(?:,.*)?)")
 _BEGUN = b"", None
 PasswordOf = Callable[[str], str | None]
 Exchange = Generator[tuple[bytes, str | None], bytes, None]
-"""A login: after `next`, it is sent each message of the client, and yields the answer and, at the end, the user."""
+"""A login in progress. After `next`, `send` takes each message of the client. It yields the answer, and the user once
+the login has succeeded."""
 
 
 class _User(Section):
@@ -46,7 +47,7 @@ class _User(Section):
 
 
 class Principals:
-    """The file. Thread-safe."""
+    """The file of users, their passwords and their rights. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Raises InvalidSettings if the file cannot be used."""
@@ -108,8 +109,9 @@ def _plain(password_of: PasswordOf) -> Exchange:
 
 
 def _scram(mechanism: str, password_of: PasswordOf) -> Exchange:
-    """kafka-python's client computes what the client must send, and the proof of the server. An unknown user fails
-    only at the end, as a wrong password does."""
+    """Check a client by kafka-python's client, which computes the proofs of both sides. An unknown user fails only at
+    the end, as a wrong password does.
+    """
     first = _SCRAM_FIRST.fullmatch((yield _BEGUN))
     if first is None:
         raise _denied()

@@ -1,4 +1,4 @@
-"""What the node of `replica.py` answers about the log, in kafka-python's messages.
+"""The answers about the log that the node of `replica.py` gives, as kafka-python's messages.
 
 request                 answer
 Fetch                   no records; below the end of the remote tier OFFSET_OUT_OF_RANGE, and the relay adds them

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..app.operating.cluster_backup import Backup
 from ..broker.administration import acls, create_acls, quotas, set_quotas
-from ..broker.raw import RawClient
+from ..broker.open import Broker
 from ..state.errors import InvalidRequest
 from ..values.schema_registry import RegisteredSchema, SchemaReference, SchemaRegistry
 
@@ -34,17 +34,17 @@ def part_of(backup: Backup, name: str) -> Any:
     return part
 
 
-def acl_definitions(raw: RawClient, backup: Backup) -> list[Definition]:
+def acl_definitions(broker: Broker, backup: Backup) -> list[Definition]:
     """Compare access lists. Raises InvalidRequest if a cluster has no authorizer."""
-    present = acls(raw)
+    present = acls(broker.raw)
     if present is None:
         raise InvalidRequest("the target has no authorizer, and so no access lists: set authorizer.class.name")
     return [Definition(row, SAME if row in present else NEW) for row in part_of(backup, "acls")]
 
 
-def quota_definitions(raw: RawClient, backup: Backup) -> list[Definition]:
+def quota_definitions(broker: Broker, backup: Backup) -> list[Definition]:
     """Compare quotas, one definition for each value."""
-    present = {_entity(row): row["values"] for row in quotas(raw)}
+    present = {_entity(row): row["values"] for row in quotas(broker.raw)}
     definitions = []
     for row in part_of(backup, "quotas"):
         for name, value in sorted(row["values"].items()):
@@ -106,14 +106,14 @@ def registered(row: Mapping[str, Any]) -> RegisteredSchema:
     return RegisteredSchema(row["type"], row["schema"], references, row["id"])
 
 
-def add_acls(raw: RawClient, definitions: Sequence[Definition]) -> None:
+def add_acls(broker: Broker, definitions: Sequence[Definition]) -> None:
     if rows := _new(definitions):
-        create_acls(raw, rows)
+        create_acls(broker.raw, rows)
 
 
-def add_quotas(raw: RawClient, definitions: Sequence[Definition]) -> None:
+def add_quotas(broker: Broker, definitions: Sequence[Definition]) -> None:
     if rows := _new(definitions):
-        set_quotas(raw, rows)
+        set_quotas(broker.raw, rows)
 
 
 def add_subjects(registry: SchemaRegistry, definitions: Sequence[Definition]) -> None:

@@ -50,8 +50,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """How far the bucket is behind one partition. ``by``: who knows the newest record: the cluster, the offsets of
-    groups in the backup, or nobody. ``seconds``: the age of the oldest record that the bucket lacks, if it is known.
+    """The distance of the bucket to the end of one partition. ``by``: the source of that end: the cluster, the offsets
+    of groups in the backup, or none. ``seconds``: the age of the oldest record that the bucket lacks, if it is known.
     """
 
     by: str

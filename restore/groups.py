@@ -31,7 +31,7 @@ def moves(
     backup: Backup, topic: str, topic_id: str, maps: Mapping[int, Progress], groups: Collection[str]
 ) -> Iterator[GroupMove]:
     """Yield the new offsets of these groups (none named: of all with an offset on the topic). Partitions without a map
-    are left out. Raises InvalidRequest if the backup is of another topic of this name, or lacks a named group.
+    are left out. Raises InvalidRequest if the backup has another topic of this name, or lacks a named group.
     """
     described = backup.topics.get(topic)
     if described is not None and described.topic_id != topic_id:

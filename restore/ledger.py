@@ -34,8 +34,9 @@ class Origin:
 
 @dataclass(slots=True)
 class Progress:
-    """What the steps say. ``source_end``: the source offset at which the restore goes on. ``target_end``: the end of
-    the records in ``ranges``. ``producers``: the producer ids of all terms. ``following``: the next step's number.
+    """The state after all steps. ``source_end``: the source offset at which the restore goes on. ``target_end``: the
+    end of the records in ``ranges``. ``producers``: the producer ids of all terms. ``following``: the next step's
+    number.
     """
 
     origin: Origin

@@ -20,8 +20,8 @@ from .recovery import lineage_of
 
 
 def earlier_lineages(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
-    """Return the lineages that may continue a checkpoint: of live `LeaderElected` facts, highest term first, of an
-    epoch begun on an empty log, then those that people settled. Settled lineages also continue the others.
+    """Return the lineages that may continue a checkpoint, in this order: those of live `LeaderElected` facts, highest
+    term first; that of an epoch begun on an empty log; those that people settled, which also continue the others.
     """
     settled = settled_by_people(view)
     new_epoch = begun_on_an_empty_log(view, checkpoint)
@@ -45,8 +45,8 @@ def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage |
 
     On a log that Kafka's retention has emptied, a new epoch replaces the previous one in the checkpoint. It continues
     that term's lineage, because nothing was written in between. Returns None if that term knew an epoch above its log's
-    beginning: that log was not empty, so this one is another branch. Also returns None for a recovery's term, which
-    names where the log begins now, in an epoch whose beginning it has not seen.
+    beginning: that log was not empty, so this one is another branch. Also returns None for a recovery's term, because
+    a recovery knows where the log begins now, but not where its epoch began.
     """
     if view.leader is None or view.leader.broker_id == RECOVERER or not checkpoint.entries:
         return None

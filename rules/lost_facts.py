@@ -101,7 +101,7 @@ def why_lost(lost: LostFacts, topic: str) -> Why | None:
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What a lost history of the tier-state topic did to one partition, as the topic's current facts show it.
+    """The effects of a lost history of the tier-state topic on one partition, as the topic's current facts show them.
 
     ``left``: segments that are complete in the bucket and that no fact names: the lost history copied them. One that
     the current history swept has no manifest. ``gone``: segments that are readable by the facts and not complete in the

@@ -28,7 +28,7 @@ class Agent(Section):
     """The agent, and where it reads logs."""
 
     source: Literal["disk", "fetch"] = "disk"
-    """disk: from the log folders of the broker beside it. fetch: of all brokers, by Kafka's Fetch; one or more agents
+    """disk: from the log folders of its broker. fetch: of all brokers, by Kafka's Fetch; one or more agents
     for the cluster, anywhere near it (managed.md)."""
     log_dirs: Folders = ()
     """The broker's log.dirs; an agent with `source = "disk"` needs them."""
@@ -37,7 +37,7 @@ class Agent(Section):
 
 
 class Copy(Section):
-    """From the local tier to the remote tier."""
+    """Copies from the local tier to the remote tier."""
 
     lag: Duration = Field(default=0.0, ge=0)
     """How long a rolled segment waits before it is copied."""
@@ -52,7 +52,7 @@ class Copy(Section):
 
 
 class Trim(Section):
-    """The local tier."""
+    """Trims of the local tier, once records are copied."""
 
     enabled: bool = True
     """false: an archive. Nothing is trimmed, Kafka's retention deletes local segments, and `expire.retention` decides
@@ -109,7 +109,7 @@ class Sweep(Section):
 
 
 class Lease(Section):
-    """What batch readers pin."""
+    """The leases by which batch readers keep objects."""
 
     max: Duration = Field(default=86_400.0, gt=0)
     """The longest a reader's lease may last."""

@@ -38,7 +38,7 @@ class GatewayJwt(Section):
 
 
 class GatewayAuth(Section):
-    """Who is asked who they are, and whose rights count."""
+    """The logins that are accepted, and the rights that count."""
 
     rights: Literal["kafka", "gateway"] = "kafka"
     """`kafka`: a caller reads what Kafka's own ACLs let that user read. `gateway`: whatever the gateway itself may
@@ -58,10 +58,10 @@ class GatewayAuth(Section):
     cache: Duration = Field(default=5.0, ge=0, le=60)
     """How long an answer of Kafka about a caller's rights is used: an ACL that is taken away holds so much longer."""
     behind_tls: bool = False
-    """Something before the gateway ends TLS: passwords may come. Data keys are told where one of
+    """Something before the gateway ends TLS: passwords may come. Data keys are handed out where one of
     `gateway.trusted_proxies` says https."""
     anonymous: bool = False
-    """Nobody is asked, although others than this machine may reach the gateway."""
+    """Clients need no login, although other machines may reach the gateway."""
     jwt: GatewayJwt = GatewayJwt()
 
     @property
@@ -83,11 +83,11 @@ class Gateway(Section):
     topics: Patterns = ()
     """Which topics are served at all; empty: the tiered ones."""
     hosts: Names = ()
-    """Names by which it may be called (the Host header). Empty: any, but this machine's own names only where nobody is
-    asked who they are."""
+    """Names by which it may be called (the Host header). Empty: any, but this machine's own names only where no login
+    is asked for."""
     trusted_proxies: Names = ()
     """Addresses and networks of reverse proxies whose X-Forwarded-Proto and X-Forwarded-For are believed. Empty:
-    nobody's are."""
+    none."""
     agents: Names = ()
     """Hosts whose agents may be asked why something is not copied. Empty: those that the tier-state topic names."""
     max_bytes: Size = Field(default=16 * 2**20, ge=1024)
@@ -112,7 +112,7 @@ class Gateway(Section):
     quota: Size = 0
     """Bytes a second one principal reads; 0: no limit."""
     access_log: Path | None = None
-    """File of who read what, in lines of JSON; unset: none."""
+    """The access log: a JSON line for each read; unset: none."""
     tls: GatewayTls = GatewayTls()
     auth: GatewayAuth = GatewayAuth()
 
@@ -130,7 +130,7 @@ class Registry(Section):
     user: str = ""
     """Name for HTTP Basic; empty: none is sent."""
     password: SecretStr | None = None
-    """Password, or the secret of an API key, beside `user`."""
+    """The password of `user`, or the secret of an API key."""
     ca: Path | None = None
     """Authorities of its certificate, PEM; unset: the system's."""
     certificate: Path | None = None

@@ -262,7 +262,7 @@ class Metrics:
         self._counters[name].labels(*labels)
 
     def begin_topics(self, read: Callable[[], Iterable[str]]) -> None:
-        """At every scrape, begin the counters labelled by topic at 0 for the topics that ``read`` returns."""
+        """Begin the counters by topic at 0, at every scrape, for the topics that ``read`` returns."""
         self._topics.append(read)
 
     def exposition(self) -> bytes:

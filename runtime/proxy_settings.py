@@ -26,14 +26,14 @@ class Proxy(Section):
     """What clients bootstrap from. The broker with node id n is reached at this port + 1 + n; port 0 takes a free one
     for each."""
     advertised: str | None = None
-    """The host that clients are told, on all ports. Unset: the one it listens on."""
+    """The host in answers to clients, for all ports. Unset: the one it listens on."""
     sni: str | None = None
     """One port for all: the host names of the brokers, as broker-{node}.kafka.example.com, which a client's TLS asks
     for. Needs proxy.tls. Unset: a port for each."""
     connections: int = Field(default=4096, ge=1, le=1_000_000)
     """Clients' connections at a time."""
     memory: Size = Field(default=256 * 2**20, ge=2**20)
-    """What all connections together hold beside their socket buffers."""
+    """The memory of all connections together, without their socket buffers."""
     remote_reads: int = Field(default=16, ge=1, le=1024)
     """Remote reads at a time."""
     remote_wait: Duration = Field(default=0.1, ge=0.0, le=1.0)
@@ -46,7 +46,7 @@ class Proxy(Section):
     """With `--source bucket`: file of users, their passwords and the topics that they may read. Unset: every client of
     this machine may read every topic, and other machines cannot connect."""
     access_log: Path | None = None
-    """File of who read what, in lines of JSON; unset: none."""
+    """The access log: a JSON line for each read; unset: none."""
     tls: ProxyTls = ProxyTls()
 
     def port_of(self, broker_id: int) -> int:

@@ -39,7 +39,7 @@ def parse_retention(text: str) -> RemoteRetention | None:
 
 
 def parse_rule(text: str) -> tuple[re.Pattern[str], RemoteRetention | None]:
-    """Parse ``PATTERN=RETENTION``. Raises ValueError."""
+    """Parse the text ``PATTERN=RETENTION``. Raises ValueError."""
     pattern, separator, retention = text.rpartition("=")
     if not separator or not pattern:
         raise ValueError(f"not a rule: {text!r}; write PATTERN=RETENTION, as payments-.*=7y")

@@ -103,7 +103,7 @@ class TierState(Section):
 
 
 class View(Section):
-    """Where readers take the view from."""
+    """The source from which readers take the view."""
 
     source: Literal["topic", "bucket", "kip405"] = "topic"
     """`bucket`: from checkpoints and archive; no broker is asked, and only what is remote is read. `kip405`: what Kafka
@@ -138,7 +138,7 @@ class TopicOverrides(Section):
 
 
 class Tiering(Section):
-    """Which topics are tiered."""
+    """The topics that are tiered, by patterns."""
 
     include: Patterns = ()
     """Topics to tier: regular expressions that match the whole name."""
@@ -157,7 +157,7 @@ class Tiering(Section):
 
 
 class Format(Section):
-    """How copied segments are written."""
+    """The form in which copied segments are written."""
 
     compression: Literal["auto", "zstd", "none"] = "auto"
     """auto: none over compressed batches."""
@@ -270,7 +270,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _archive(self) -> Settings:
-        """Refuse a retention of the remote tier beside trimming: what Kafka should delete would be kept, or lost."""
+        """Refuse a retention of the remote tier while trimming is on: Kafka's own retention would no longer hold."""
         if self.trim.enabled and self.expire.is_set:
             raise ValueError("expire.retention and expire.topics need trim.enabled = false")
         return self

@@ -89,7 +89,7 @@ def _rebuilt(kind: type[TierstateError], message: str, facts: dict[str, object],
 
 
 class InvalidRequest(TierstateError):
-    """Fix the call."""
+    """The call is wrong: the caller must change it."""
 
 
 class InvalidSettings(InvalidRequest):
@@ -110,7 +110,7 @@ class MissingExtra(InvalidRequest):
 
 
 class UnknownTopic(InvalidRequest):
-    """No such topic or partition."""
+    """The topic or partition does not exist."""
 
 
 class NotTiered(InvalidRequest):
@@ -131,7 +131,7 @@ class OffsetOutOfRange(TierstateError):
 
 
 class Unavailable(TierstateError):
-    """Retry later."""
+    """The same call may succeed later."""
 
 
 class ViewBehind(Unavailable):
@@ -155,11 +155,11 @@ class DiskFull(Unavailable):
 
 
 class Throttled(Unavailable):
-    """Slow down."""
+    """The caller must send fewer requests."""
 
 
 class TimedOut(Unavailable):
-    """Our own deadline passed."""
+    """A deadline of this process passed."""
 
 
 class LineageUnconfirmed(Unavailable):

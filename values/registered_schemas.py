@@ -27,7 +27,9 @@ _OVERHEAD = 1024
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """``write`` decodes the bytes after the frame; raises any error of its library. ``size``: of the schema's text."""
+    """``write`` decodes the bytes after the schema id, and raises any error of its library. ``size``: the bytes of the
+    schema's text.
+    """
 
     kind: str
     size: int
@@ -42,7 +44,7 @@ class _Question:
 
 
 class RegisteredSchemas:
-    """Thread-safe. ``ask`` requests a schema, ``make`` makes its decoder: both run in the request's thread."""
+    """The cache. Thread-safe. ``ask`` requests a schema, and ``make`` creates its decoder, in the request's thread."""
 
     def __init__(
         self,
@@ -59,7 +61,9 @@ class RegisteredSchemas:
         self._lock = threading.Lock()
 
     def decoder(self, id: int, until: float) -> Decoder:
-        """Return a decoder; wait at most until ``until`` (monotonic). Raises as ``ask``, and TimedOut, Unavailable."""
+        """Return a decoder. Wait at most until ``until`` (monotonic). Raises the errors of ``ask``, TimedOut and
+        Unavailable.
+        """
         with self._lock:
             if (cached := self._decoders.get(id)) is not None:
                 return cached
@@ -70,7 +74,7 @@ class RegisteredSchemas:
             question = self._questions.get(id)
             if question is None:
                 if len(self._questions) >= MOST_ASKED:
-                    raise Unavailable("the schema registry is slow: too many questions wait for it")
+                    raise Unavailable("the schema registry is slow: too many requests wait for it")
                 question = self._questions[id] = _Question()
                 threading.Thread(target=self._answer, args=(id, question), daemon=True, name="schema-registry").start()
         if not question.over.wait(max(0.0, until - now)):

@@ -50,7 +50,7 @@ def drills(store: ObjectReader, cluster_id: str) -> list[Drill]:
 
 
 class DrillWatch:
-    """What the newest drills say, as of the last `look`. Any thread reads it."""
+    """Has the results of the newest drills as of the last `look`. Thread-safe."""
 
     def __init__(self, store: ObjectReader, cluster_id: str) -> None:
         self._store, self._cluster_id = store, cluster_id

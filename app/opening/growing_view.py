@@ -33,7 +33,7 @@ class GrowingView:
         self._of: dict[int, Follower] = {}
 
     def want(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Also follow these partitions. Raises ViewBehind, BrokerUnavailable, AccessDenied."""
+        """Follow these partitions, too. Raises ViewBehind, BrokerUnavailable, AccessDenied."""
         self._followed({self.tier_partition(each) for each in partitions})
 
     def _followed(self, numbers: Iterable[int]) -> None:

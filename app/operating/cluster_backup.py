@@ -96,7 +96,7 @@ class _Tried:
 def read_cluster(
     raw: RawClient, tier_topic: str, registry: SchemaRegistry | None, previous: Backup | None
 ) -> dict[str, Any]:
-    """Return the content of a backup of this cluster, without its time. What cannot be read becomes a problem.
+    """Return the content of a backup of this cluster, without its time. A part that cannot be read becomes a problem.
 
     ``tier_topic``: the name of the tier-state topic. ``previous``: versions of subjects are not requested again, they
     never change. Raises BrokerUnavailable, TimedOut or AccessDenied if not even the topics can be read.

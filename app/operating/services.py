@@ -126,7 +126,7 @@ def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: P
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """What a process serves by: of agents' facts, of Kafka's own metadata, or of the bucket."""
+    """The parts that a process serves with: those of agents' facts, of Kafka's own metadata, or of the bucket."""
 
     connection: Connection
     reader: LogReader

@@ -96,7 +96,7 @@ class Upkeep:
     def chore_loop(
         self, context: TermContext, follower: Follower, kept_facts: FactsKept, led: Callable[[], Collection[int]]
     ) -> ChoreLoop:
-        """Return the loop of the chores, not yet started. ``led``: asks for the tier-state partitions to care for."""
+        """Return the loop of the chores, not yet started. ``led`` returns the tier-state partitions of this broker."""
         settings, topic = self._settings, self._topic
         policy = CustodyPolicy(
             grace_ms=round(settings.custodian.grace * 1000), reader_grace_ms=round(settings.expire.grace * 1000)

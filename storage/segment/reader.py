@@ -72,8 +72,8 @@ class SegmentReader:
     """Reads one segment. Thread-safe. ``unproven``: chunks are not compared with the checksums in the manifest.
 
     A range is read in windows of adjacent chunks (`log_chunks.WINDOW_BYTES`, or one larger chunk). Each window is one
-    request, and ``parallel`` requests run at a time. A read holds ``parallel`` windows, stored and plain, and one more
-    that the caller has. If the caller closes the iterator early, no thread and no request remains.
+    request, and ``parallel`` requests run at a time. In memory are ``parallel`` windows, as stored and plain, and the
+    window that the caller uses. If the caller closes the iterator early, no thread and no request remains.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ def fires(watched: Watched, alert: str, instead: Mapping[str, str] | None = None
     return labels
 
 
-def test_where_no_agent_is_scraped_that_is_said(world: World) -> None:
+def test_an_agent_that_is_not_scraped_is_reported(world: World) -> None:
     assert world.watched.prometheus.ask(expression("TierstateNoAgent"))
     agent = world.watched.agent()
     assert not world.watched.prometheus.ask(expression("TierstateNoAgent"))

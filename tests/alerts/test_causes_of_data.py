@@ -117,7 +117,7 @@ def retention_is_shortened_while_nothing_is_copied(world: World) -> Iterator[Non
 
 
 @makes("TierstateGap", "TierstateCutElsewhere")
-def somebody_deletes_records_on_the_broker_that_were_not_copied(world: World) -> Iterator[None]:
+def a_person_deletes_records_on_the_broker_that_were_not_copied(world: World) -> Iterator[None]:
     topic = world.topic("deleted")
     yield
     world.house.run("pause", topic)
@@ -182,7 +182,7 @@ def a_topic_is_deleted(world: World) -> Iterator[None]:
 
 
 @makes("TierstateOrphanObjects")
-def somebody_else_writes_below_the_prefix(world: World) -> Iterator[None]:
+def another_writer_writes_below_the_prefix(world: World) -> Iterator[None]:
     topic = world.topic("visited")
     yield
     log = world.objects(topic)[0]
@@ -190,7 +190,7 @@ def somebody_else_writes_below_the_prefix(world: World) -> Iterator[None]:
 
 
 @makes("TierstateObjectsMissing")
-def somebody_deletes_an_object(world: World) -> Iterator[None]:
+def a_person_deletes_an_object(world: World) -> Iterator[None]:
     topic = world.topic("robbed")
     yield
     world.objects(topic)[0].unlink()
@@ -270,7 +270,7 @@ def the_disk_of_a_gateways_cache_is_full(world: World) -> Iterator[None]:
 
 
 @makes("TierstateTableStopped")
-def the_topic_of_a_table_is_made_anew(world: World) -> Iterator[None]:
+def the_topic_of_a_table_is_re_created(world: World) -> Iterator[None]:
     yield
     world.delete(f"{world.house.name}-tabled")
     world.topic("tabled")

@@ -10,8 +10,19 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.api.browser import Browser, browser
+from tests.api.certificates import certificates
 from tests.api.gateways import Call, Running, Tokens, asgi_call
+from tests.api.guarded_gateway import BINDINGS, Guarded, flags, relaying_flags
+from tests.api.screenshots import console
+from tests.api.shop import Shop, shop
+from tests.broker.guarded import PASSWORDS
+from tests.broker.roles import READER
+from tests.broker.test_callers import allow_tokens
 from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, TwoTiers
+from tests.scenarios.bound_topics import copy_bound_topics
+from tests.scenarios.house import House
+from tests.scenarios.test_acls import permit
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
@@ -19,6 +30,7 @@ from tierstate.fetch.reader import LogReader
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.setting_types import Address
+from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
 
@@ -100,3 +112,44 @@ def serve() -> Iterator[Callable[..., Running]]:
     yield start
     for instance in running:
         instance.close()
+
+
+@pytest.fixture(scope="module")
+def guarded(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Yield the gateway ``reader``, with a reader's rights and CreateTokens, and a tiered topic for each binding.
+    All topics are copied and trimmed. The gateway takes every kind of login, and keeps no answer about a user."""
+    folder = tmp_path_factory.mktemp("rights")
+    house = House(tls_kafka, folder / "house", "http")
+    authority = Path(tls_kafka.client_config["ssl.ca.location"])
+    try:
+        house.run("init")
+        copy_bound_topics(house, {name: bound for name, (bound, _) in BINDINGS.items()})
+        for user in ("guest", "admin"):
+            allow_tokens(tls_kafka, "reader", user)
+        clients = certificates(folder, "guest", "admin", "nobody")
+        running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(*flags(folder, authority, clients))
+        for name in BINDINGS:
+            permit(house, "operator", READER, f"{house.name}-{name}")
+        _, relaying = house.as_user("operator", PASSWORDS["operator"]).gateway(*relaying_flags(authority))
+        yield Guarded(house, running, url, relaying, authority, clients)
+    finally:
+        house.close()
+
+
+@pytest.fixture(scope="module")
+def shop_reader() -> Iterator[Shop]:
+    with shop() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def url(shop_reader: Shop) -> Iterator[str]:
+    with console(shop_reader) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("chromium")) as opened:
+        opened.width(1280)
+        yield opened

@@ -15,7 +15,7 @@ from tests.api.browser import Browser, browser
 from tests.api.gateways import MemoryReader
 from tests.scenarios.house import eventually
 from tests.servers.schema_registry import registry
-from tests.values.test_registered_values import avro, framed, of_avro
+from tests.values.registered import avro, framed, of_avro
 from tierstate.api.open import open_gateway
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway, Registry

@@ -14,7 +14,7 @@ import pytest
 
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tests.servers.schema_registry import Registry, registry
-from tests.values.test_registered_values import avro, framed, of_avro
+from tests.values.registered import avro, framed, of_avro
 from tierstate.api.app import create_app
 from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET
 from tierstate.api.open import open_gateway

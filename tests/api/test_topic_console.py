@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.browser import Browser, browser
+from tests.api.browser import Browser
 from tests.api.screenshots import console
-from tests.api.shop import TOPICS, Kept, Shop, shop
+from tests.api.shop import TOPICS, Kept, Shop
 from tests.scenarios.house import eventually
-from tests.servers.axe import axe_script
 from tierstate.broker.groups import GroupProblem, TopicGroups
 from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from tierstate.runtime.visible import HIDDEN
@@ -27,25 +25,6 @@ from tierstate.state.routing import Isolation, Tier
 
 CONSOLE = Path(__file__).parents[2] / "api" / "console"
 CLOSE = 0.005
-
-
-@pytest.fixture(scope="module")
-def reader() -> Iterator[Shop]:
-    with shop() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def url(reader: Shop) -> Iterator[str]:
-    with console(reader) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as opened:
-        opened.width(1280)
-        yield opened
 
 
 def bars(page: Browser, partition: int) -> list[tuple[str, float, float]]:
@@ -354,7 +333,7 @@ def test_the_page_asks_for_twelve_of_five_thousand_partitions(page: Browser, url
 
 
 @pytest.mark.chromium
-def test_the_partitions_in_trouble_can_be_shown_alone(page: Browser, url: str, reader: Shop) -> None:
+def test_the_partitions_in_trouble_can_be_shown_alone(page: Browser, url: str, shop_reader: Shop) -> None:
     page.open(f"{url}/#/shipments", "gap: offsets")
     page.text("gap (1 partition)")  # the agents report it, a refresh later
     page.run("document.getElementById('in-trouble').click()")
@@ -395,61 +374,3 @@ def test_nothing_of_a_real_topic_is_off_the_screen(page: Browser, url: str, addr
     page.text("tierstate")
     assert page.run("document.documentElement.scrollWidth") <= width
     page.width(1280)
-
-
-FINDINGS = "axe.run().then(said => said.violations.map(each => [each.id, each.nodes.map(node => node.html)]))"
-
-
-@pytest.fixture(scope="module")
-def axe() -> str:
-    return axe_script()
-
-
-@pytest.mark.chromium
-@pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("address", ["", "#/:tables", "#/orders", "#/orders/0/69995?count=12&contains=1", "docs"])
-def test_axe_finds_nothing_on_any_page(page: Browser, url: str, axe: str, address: str, width: int) -> None:
-    page.width(width)
-    page.open(
-        f"{url}/{address}",
-        {"": "6 topics", "#/:tables": "0 tables", "docs": "/v1/topics"}.get(address, "What happened last"),
-    )
-    page.run("for (const each of document.querySelectorAll('details')) each.open = true")
-    page.run(f"{axe}; 0")
-    for scheme in ("dark", "light"):
-        page.scheme(scheme)
-        assert page.run(FINDINGS) == [], scheme
-    page.width(1280)
-
-
-def test_words_and_shapes_stand_out_from_what_they_are_on_in_both_schemes() -> None:
-    text = (CONSOLE / "console.css").read_text()
-    light, dark = (
-        dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", part)) for part in re.findall(r":root \{(.*?)\n *\}", text, re.S)
-    )
-    for colours in (light, light | dark):
-        grounds = [colours[name] for name in ("back", "card", "soft")]
-        for name in ("ink", "quiet", "trouble", "focus"):
-            assert min(contrast(colours[name], ground) for ground in grounds) >= 4.5, name
-        assert contrast(colours["on"], colours["focus"]) >= 4.5
-        for name in ("remote", "local", "both", "gap"):
-            assert min(contrast(colours[name], ground) for ground in grounds[:2]) >= 3, name
-        for name, share in (("remote", 0.22), ("local", 0.24)):
-            assert contrast(colours["ink"], mixed(colours[name], colours["card"], share)) >= 4.5, name
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the contrast ratio of two colours as WCAG 2.2 defines it."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def mixed(one: str, other: str, share: float) -> str:
-    parts = ((int(one[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in parts)

@@ -1,4 +1,4 @@
-"""Which store a process opens when its objects were moved: credentials never go where no setting says so."""
+"""Which store a process opens when its objects were moved: credentials go only to the places of the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands name the writer of a heartbeat or of a fact by what it is: agents by Fetch are beside no broker."""
+"""Commands name the writer of a heartbeat or of a fact by what it is: agents by Fetch belong to no broker."""
 
 from __future__ import annotations
 

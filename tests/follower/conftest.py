@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.follower.checkpointed import NewStore, World
+from tests.follower.claimed_bucket import Bucket
 from tests.follower.said import PARTITIONS, Topic, identity
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.follower import Follower
@@ -68,3 +69,13 @@ def follow(tmp_path: Path) -> Iterator[Callable[..., Follower]]:
     yield start
     for follower in followers:
         follower.close()
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+@pytest.fixture
+def topic(bucket: Bucket) -> MemoryTierTopic:
+    return MemoryTierTopic(1, clock=bucket.clock)

@@ -5,93 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.twins.counting_ids import CountingIds
-from tests.twins.manual_clock import ManualClock
+from tests.follower.claimed_bucket import DATA, PERIOD, TRIAL, Agent, Bucket
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.envelope import unseal
-from tierstate.follower.heartbeat import KIND, Claimant, Decision, Heartbeat, OtherTopics, keep_prefix, no_other_topics
+from tierstate.follower.heartbeat import KIND, Heartbeat
 from tierstate.follower.object_names import ROOT, agents_prefix
-from tierstate.follower.prefix_claim import FORGET_S, PrefixClaim
+from tierstate.follower.prefix_claim import FORGET_S
 from tierstate.rules.prefix import FIRST_TRIAL_S, SILENCE_MS, SILENT_PERIODS
 from tierstate.state.errors import PrefixContested, StorageUnavailable, Unavailable
 from tierstate.state.ids import COPIER
-from tierstate.state.offsets import TimestampMs
-from tierstate.storage.memory import MemoryStore
-from tierstate.storage.object_store import ObjectStore
-from tierstate.storage.wrapped_stores import claimed
-
-PERIOD, TRIAL = 20.0, 24 * 3600.0
-DATA = "orders/segment.log"
-
-
-@dataclass
-class Bucket:
-    """The store and the time, which all sides share."""
-
-    clock: ManualClock = field(default_factory=ManualClock)
-    started: int = 0
-
-    def __post_init__(self) -> None:
-        self.store = MemoryStore(self.clock)
-        self.store.put_if_absent(DATA, b"of production")
-
-    def agent(
-        self,
-        topic: MemoryTierTopic,
-        broker: int = 1,
-        place: str = "host1:/data",
-        others: OtherTopics = no_other_topics,
-    ) -> Agent:
-        self.started += 1
-        who = Claimant("cluster", broker, place.split(":")[0], place, PERIOD, TRIAL)
-        claim = PrefixClaim(topic, self.store, who, self.clock, CountingIds(self.started), others)
-        return Agent(claim, claimed(self.store, claim.require, ROOT))
-
-    def pass_periods(self, periods: int, *agents: Agent) -> None:
-        """Let periods pass, in which each of these agents sends heartbeats."""
-        for _ in range(periods):
-            for agent in agents:
-                agent.claim.beat()
-            self.clock.advance(PERIOD)
-        for agent in agents:
-            agent.claim.beat()
-
-    def begin(self, topic: MemoryTierTopic) -> Agent:
-        """Return the agent of a production cluster, which has been running for a day."""
-        agent = self.agent(topic)
-        agent.claim.beat()
-        self.clock.advance(TRIAL)
-        self.pass_periods(2, agent)
-        agent.store.put_if_absent("orders/other.log", b"")
-        return agent
-
-
-@dataclass
-class Agent:
-    claim: PrefixClaim
-    store: ObjectStore
-
-    @property
-    def may_delete(self) -> bool:
-        return self.claim.proof.delete is None
-
-    @property
-    def has_proof(self) -> bool:
-        return self.claim.proof.trim is None
-
-
-@pytest.fixture
-def bucket() -> Bucket:
-    return Bucket()
-
-
-@pytest.fixture
-def topic(bucket: Bucket) -> MemoryTierTopic:
-    return MemoryTierTopic(1, clock=bucket.clock)
 
 
 def test_a_copy_of_a_running_cluster_changes_nothing_and_both_sides_say_so(
@@ -315,17 +241,6 @@ def test_a_broker_that_moved_to_another_host_while_it_is_alone_is_on_trial(
     assert not moved.may_delete
 
 
-def test_a_command_ends_the_trial_of_no_agent(bucket: Bucket, topic: MemoryTierTopic) -> None:
-    bucket.begin(topic).claim.leave()
-    command = bucket.agent(topic, -1)
-    command.claim.beat()
-    assert command.may_delete
-    moved = bucket.agent(topic, place="host9:/data")
-    bucket.pass_periods(2, command, moved)
-    assert moved.has_proof
-    assert not moved.may_delete
-
-
 def test_a_trial_goes_on_after_a_restart(bucket: Bucket, topic: MemoryTierTopic) -> None:
     first = bucket.agent(topic)
     first.claim.beat()
@@ -417,120 +332,6 @@ def test_a_process_knows_a_rolled_back_bucket_by_its_own_heartbeat_and_goes_on(
     bucket.clock.advance(TRIAL)
     bucket.pass_periods(1, production)
     assert (production.claim.heartbeats_lost, production.has_proof, production.may_delete) == (1, True, True)
-
-
-def test_the_side_that_a_person_chose_goes_on_and_the_other_stays_stopped(
-    bucket: Bucket, topic: MemoryTierTopic
-) -> None:
-    production, copied = bucket.begin(topic), topic.copied()
-    clone = bucket.agent(copied, place="host2:/data")
-    bucket.pass_periods(SILENT_PERIODS, production, clone)
-    others = [info.key.rsplit("/", 1)[1] for info in bucket.store.list(agents_prefix("cluster"))][1:]
-    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, others, True, "me@host", TimestampMs(0)))
-    bucket.pass_periods(3 * SILENT_PERIODS, production, clone)
-    assert production.may_delete
-    assert clone.claim.contested
-    again = bucket.agent(copied, place="host2:/data")
-    bucket.pass_periods(SILENT_PERIODS, production, again)
-    assert again.claim.contested
-    assert production.may_delete, "a new process of the other side writes no heartbeat"
-    production.claim.leave()
-    after = bucket.agent(topic)
-    bucket.pass_periods(SILENT_PERIODS, after)
-    assert after.may_delete
-
-
-def test_a_command_that_ends_while_agents_start_does_not_use_up_the_decision_of_a_person(
-    bucket: Bucket, topic: MemoryTierTopic
-) -> None:
-    lost = MemoryTierTopic(1, "L" * 22, bucket.clock)
-    bucket.begin(lost).claim.leave()
-    of_lost = [each.key.rsplit("/", 1)[1] for each in bucket.store.list(agents_prefix("cluster"))]
-    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, of_lost, True, "me@host", TimestampMs(0)))
-    command, agents = bucket.agent(topic, -1), [bucket.agent(topic, broker) for broker in (1, 2, 3)]
-    for each in (command, *agents):
-        each.claim.beat()
-    command.claim.leave()
-    bucket.pass_periods(2, *agents)
-    agents.append(bucket.agent(topic, -1))
-    bucket.pass_periods(2 * SILENT_PERIODS, *agents)
-    assert [each.may_delete for each in agents] == [True] * 4
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_a_decision_ends_the_trial_of_every_agent_that_runs(
-    bucket: Bucket, topic: MemoryTierTopic, order: tuple[int, int, int]
-) -> None:
-    bucket.begin(topic).claim.leave()
-    bucket.clock.advance(SILENCE_MS / 1000)
-    agents = [bucket.agent(topic, broker, "host9:/data") for broker in (1, 2, 3)]
-    bucket.pass_periods(2 * SILENT_PERIODS, *agents)
-    assert [each.has_proof and not each.may_delete for each in agents] == [True] * 3
-    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, [], True, "me@host", TimestampMs(0)))
-    bucket.pass_periods(2, *(agents[each] for each in order))
-    assert [each.may_delete for each in agents] == [True] * 3
-
-
-@pytest.mark.parametrize("late", [0, 1, 2, SILENT_PERIODS])
-def test_a_decision_counts_for_every_agent_that_starts_after_it(
-    bucket: Bucket, topic: MemoryTierTopic, late: int
-) -> None:
-    bucket.begin(topic)  # it crashes: the next ones wait until it was silent for long enough
-    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, [], True, "me@host", TimestampMs(0)))
-    agents = list[Agent]()
-    for broker in (1, 2, 3):
-        agents.append(bucket.agent(topic, broker, "host9:/data"))
-        bucket.pass_periods(late, *agents)
-    bucket.pass_periods(2 * SILENT_PERIODS, *agents)
-    assert [each.may_delete for each in agents] == [True] * 3
-
-
-def test_a_decision_does_not_count_for_a_copy_that_starts_later(bucket: Bucket, topic: MemoryTierTopic) -> None:
-    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, [], True, "me@host", TimestampMs(0)))
-    production = bucket.begin(topic)
-    assert production.may_delete
-    production.claim.leave()
-    clone = bucket.agent(topic.copied(), place="host2:/data")
-    bucket.pass_periods(2 * SILENT_PERIODS, clone)
-    assert clone.has_proof
-    assert not clone.may_delete
-
-
-def test_a_decision_for_a_cluster_that_then_lost_power_is_not_used_by_its_copy(
-    bucket: Bucket, topic: MemoryTierTopic
-) -> None:
-    bucket.begin(topic)  # it crashes: the next agent has no proof yet when the disks are copied
-    starting = bucket.agent(topic, 2, "host9:/data")
-    starting.claim.beat()
-    copied = topic.copied()
-    keep_prefix(bucket.store, topic, "cluster", Decision(1, "P" * 22, [], True, "me@host", TimestampMs(0)))
-    for _ in range(2):
-        starting.claim.beat()  # its heartbeat shows the decision with the second one
-    clone = bucket.agent(copied, 2, "host2:/data")
-    bucket.pass_periods(2 * SILENT_PERIODS, clone)
-    assert clone.claim.contested
-    assert not clone.may_delete
-
-
-def test_a_recovery_in_a_copy_takes_the_prefix_from_no_cluster(bucket: Bucket, topic: MemoryTierTopic) -> None:
-    production, copied = bucket.begin(topic), topic.copied()
-    production.claim.leave()
-    others = [info.key.rsplit("/", 1)[1] for info in bucket.store.list(agents_prefix("cluster"))]
-    keep_prefix(bucket.store, copied, "cluster", Decision(1, "P" * 22, others, False, "me@host", TimestampMs(0)))
-    clone = bucket.agent(copied)
-    bucket.pass_periods(SILENT_PERIODS, clone)
-    assert clone.has_proof
-    assert not clone.may_delete
-    production = bucket.agent(topic)
-    bucket.pass_periods(SILENT_PERIODS, clone, production)
-    assert clone.claim.contested
-    assert production.claim.contested
-    keep_prefix(
-        bucket.store, topic, "cluster", Decision(2, "Q" * 22, [clone.claim._process], True, "me", TimestampMs(0))
-    )
-    bucket.pass_periods(3 * SILENT_PERIODS, clone, production)
-    assert clone.claim.contested
-    assert production.may_delete
 
 
 def test_heartbeats_of_brokers_that_are_gone_are_deleted_after_a_day(bucket: Bucket, topic: MemoryTierTopic) -> None:

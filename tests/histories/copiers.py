@@ -74,7 +74,7 @@ class Coordinator:
 
 
 class HistoryConsumer:
-    """What `Ownership` uses of a consumer of librdkafka. ``confirmed``: when the coordinator last confirmed it."""
+    """The part of librdkafka's consumer that `Ownership` uses. ``confirmed``: the coordinator's last answer to it."""
 
     def __init__(self, group: Coordinator, clock: ManualClock, rnd: Random) -> None:
         self._group, self._clock, self._rnd = group, clock, rnd

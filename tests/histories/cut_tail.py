@@ -81,7 +81,7 @@ class CutTail:
             batch.number: {
                 each.object_key
                 for each in promises.live.view().readable
-                if promises.stored_in(each).get(batch.base) == batch.data
+                if promises.records.stored_in(each).get(batch.base) == batch.data
             }
             for batch in world.cluster.truth
         }
@@ -117,7 +117,7 @@ class CutTail:
                 continue
             if batch.end > world.cluster.leader.start:
                 continue
-            if not any(world.promises.stored_in(each).get(batch.base) == batch.data for each in readable):
+            if not any(world.promises.records.stored_in(each).get(batch.base) == batch.data for each in readable):
                 yield batch
 
     def look_again(self) -> None:

@@ -265,7 +265,7 @@ def a_person_tells_the_past() -> str | None:
     world.take_all()
     _take(world, "0*")
     assert _unknown(world), "somebody knows"
-    world.tell_past(FactId.of(bytes(16)), world.clock.now_ms())
+    world.people.tell_past(FactId.of(bytes(16)), world.clock.now_ms())
     world.clock.advance(120)
     _take(world, "0*")
     return _unknown(world) or _broken(world)

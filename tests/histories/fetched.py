@@ -1,8 +1,9 @@
 """Histories whose agents copy by Fetch (``agent.source = "fetch"``): production's `FetchLog` and `Ownership`.
 
-Other events than beside a broker: one to three processes share the work by a consumer group; logs change between any
-two requests of a look; Kafka's retention overtakes the copier; the topic is re-created under its name; the first start
-is at a log start inside a batch and inside open transactions; archives, of which nothing is trimmed. Further promises:
+Events that agents with the disks do not have: one to three processes share the work by a consumer group; logs change
+between any two requests of a look; Kafka's retention overtakes the copier; the topic is re-created under its name; the
+first start is at a log start inside a batch and inside open transactions; nothing is trimmed in archives. Further
+promises:
 
 owners       a term begins only while its process owns the partition by the group's coordinator
 one topic    nothing is deleted in another topic of the same name
@@ -272,7 +273,7 @@ class FetchedWorld(World):
         if not self.cluster.exists or not borders:
             return
         before = rnd.choice(borders[: 1 + len(borders) // 2])
-        self.promises.cut(before)
+        self.promises.records.cut(before)
         self.cluster.trim(leader.number, self.cluster.epoch, before)
         self.seen["retention took"] += 1
 
@@ -297,7 +298,7 @@ class FetchedWorld(World):
             return
         leader, truth = self.cluster.leader, {batch.base: batch.data for batch in self.cluster.truth}
         for segment in self.promises.live.view().readable:
-            stored = self.promises.stored_in(segment)
+            stored = self.promises.records.stored_in(segment)
             if segment.segment_id in self._indexes or any(truth.get(base) != data for base, data in stored.items()):
                 continue
             try:

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from tests.histories.directed import DIRECTED
-from tests.histories.guards import GUARDS, Guard
+from tests.histories.guard import Guard
+from tests.histories.guards import GUARDS
 
 PAGE = Path(__file__).with_name("guards.md")
 HEAD = """\

@@ -1,4 +1,4 @@
-"""What agents that copy by Fetch ask the leaders of a history: a twin of `RawClient` and of what the metadata says.
+"""The leaders of a history as agents that copy by Fetch ask them: a twin of `RawClient` and of the metadata.
 
 The rules are Kafka's (`Partition.checkCurrentLeaderEpoch`, `UnifiedLog.read`, `collectAbortedTransactions`). Fetch
 names a topic id and a leader epoch; ListOffsets and OffsetForLeaderEpoch name a topic by its name alone. A Fetch
@@ -42,7 +42,7 @@ class FetchedCluster(Cluster):
 
 
 class FetchedControl(HistoryControl):
-    """What a process far from the brokers learns. Its metadata is old now and then."""
+    """The answers that a process far from the brokers gets. Its metadata is old now and then."""
 
     def __init__(self, cluster: FetchedCluster, freeze: Callable[[], None] = lambda: None) -> None:
         super().__init__(cluster, freeze)

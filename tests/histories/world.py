@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from random import Random
 
 from tests.histories.accepted_gaps import GapAcceptor
@@ -21,6 +20,7 @@ from tests.histories.groups import Groups
 from tests.histories.interruptions import Interruptions
 from tests.histories.late_store import LateStore
 from tests.histories.later_release import LaterRelease
+from tests.histories.people import People
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
@@ -30,18 +30,14 @@ from tierstate.follower.follower import Follower
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import StorageUnavailable, TierstateError
 from tierstate.state.facts import (
-    ContradictionSettled,
     Fact,
-    IntegrityHold,
-    LineageSettled,
     OperatorOrder,
     OrderKind,
-    ReaderLease,
 )
-from tierstate.state.ids import BrokerId, FactId, TopicId
+from tierstate.state.ids import FactId, TopicId
 from tierstate.state.keys import key_of
 from tierstate.state.object_keys import ObjectKind
-from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
+from tierstate.state.offsets import Offset, Position
 from tierstate.state.view import MemoryView, ViewStore
 
 STEPS = 320
@@ -119,6 +115,7 @@ class World:
         self.orders = 0
         self.slow: list[OperatorOrder] = []
         """Orders that are decided, and appended at a later step."""
+        self.people = People(self)
         self.forger = Forger(self)
         self.later_release = LaterRelease(self)
         self.gaps = GapAcceptor(self)
@@ -328,69 +325,7 @@ class World:
         self.promises.captured(self.followers[at])
 
     def admin(self) -> None:
-        """Append a fact of an operator or a reader. No term fences it, and its writer does not know the leader."""
-        self.orders += 1
-        identity = FactId.of(self.orders.to_bytes(16, "little"))
-        end = self.cluster.leader.end
-        now = self.clock.now_ms()
-        fact: Fact
-        if self.settles(identity, now):
-            return
-        if self.slow:
-            self.say(self.slow.pop())
-            return
-        if self.rnd.random() < 0.15:
-            self.hold_or_release(identity, now)
-            return
-        if self.rnd.random() < 0.4 and end:
-            fact = self.lease(identity, now, end)
-        else:
-            kinds = [OrderKind.PAUSE, OrderKind.RESUME, OrderKind.RESUME, OrderKind.DELETE_RECORDS]
-            kind = self.rnd.choice(kinds)
-            force = self.rnd.random() < 0.2
-            if kind is OrderKind.DELETE_RECORDS:
-                self.order_below(self.rnd.randint(0, end), force)
-                return
-            fact = OperatorOrder(self.cluster.partition, identity, kind, None, force, "ops", now)
-        self.say(fact)
-
-    def lease(self, identity: FactId, now: TimestampMs, end: int) -> ReaderLease:
-        """Return a reader's first lease, or every other time a lease that continues one that is not over."""
-        first = self.rnd.randrange(end)
-        offsets = OffsetRange(Offset(first), Offset(self.rnd.randrange(first, end)))
-        expires = TimestampMs(now + self.rnd.randint(1, DAY))
-        begun = [each for each in self.promises.live.view().leases if each.expires_at >= now]
-        if begun and self.orders % 2:
-            return replace(begun[-1], id=identity, expires_at=expires)
-        return ReaderLease(self.cluster.partition, identity, offsets, f"spark-{self.orders}", expires)
-
-    def hold_or_release(self, identity: FactId, now: TimestampMs) -> None:
-        """Append an agent's hold, as after a contradiction; or erase a hold, as a person does."""
-        held = self.promises.live.view().holds
-        if held:
-            self.topic.land(key_of(held[0]), None)
-        else:
-            self.say(IntegrityHold(self.cluster.partition, identity, BrokerId(0), "seen", "one", "two", now))
-
-    def settles(self, identity: FactId, now: TimestampMs) -> bool:
-        """Settle a contradiction or an unknown lineage, as a person does. Return whether there was one."""
-        view, cluster = self.promises.live.view(), self.cluster
-        if view.contradictions:
-            self.say(
-                ContradictionSettled(cluster.partition, identity, view.contradictions[0], now % 2 == 0, "ops", now)
-            )
-            return True
-        if not (view.lineage_unknown and view.term and view.term.epoch == cluster.epoch and view.lineage.entries):
-            return False
-        self.tell_past(identity, now)
-        return True
-
-    def tell_past(self, identity: FactId, now: TimestampMs) -> None:
-        """Append the true lineage of the leader's log, as a person settles it."""
-        cluster, past = self.cluster, self.cluster.past()
-        cluster.changes, cluster.looked = cluster.changes + 1, -1
-        cluster.settled |= {entry.epoch for entry in past.entries}
-        self.say(LineageSettled(cluster.partition, identity, past, "ops", now))
+        self.people.act()
 
     def restart_broker(self) -> None:
         """Restart the leader's broker, in a new epoch. Now and then its log is emptied before agents observe it."""
@@ -402,7 +337,7 @@ class World:
     def take_all(self) -> None:
         """Delete all records, as Kafka's retention of the active segment or `kafka-delete-records` with -1 does."""
         if self.cluster.leader.start < self.cluster.leader.end and not self.cluster.leader.open():
-            self.promises.cut()
+            self.promises.records.cut()
             self.cluster.take_all()
             self.seen["active segment taken"] += 1
 

@@ -81,7 +81,7 @@ def test_kafka_clients_read_both_tiers_through_the_proxy(tiered: Tiered, isolati
 
 
 def test_a_broker_alone_cannot_read_the_remote_records(tiered: Tiered) -> None:
-    """Without this, the other tests would prove nothing."""
+    """The other tests would prove nothing if this one failed."""
     config = {**tiered.tiers.kafka.client_config, "group.id": "alone", "auto.offset.reset": "error"}
     with closing(Consumer({**config, "log_level": 0})) as consumer:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])

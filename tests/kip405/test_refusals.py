@@ -1,4 +1,4 @@
-"""What only agents' facts can serve is refused, before anything is connected: Kafka tiers these topics itself."""
+"""Commands that need agents' facts are refused before anything is connected: Kafka tiers these topics itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMANDS = (
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
-    """Return settings of a cluster at a port where nobody may connect."""
+    """Return settings of a cluster at a port to which no test may connect."""
     file = tmp_path / "tierstate.toml"
     file.write_text(
         f'state_dir = "{tmp_path}"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n[agent]\nlog_dirs = ["{tmp_path}"]\n'

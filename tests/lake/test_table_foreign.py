@@ -54,7 +54,7 @@ FINAL = {name: f"kafka.{name}" for name in (*CALLS, "pyiceberg_expire")} | {"ren
 
 @dataclass
 class Maintained:
-    """What is left once all is done. ``orphans``: files that no snapshot named, laid out before."""
+    """The table and its files after all steps. ``orphans``: files that no snapshot named, laid out before."""
 
     world: TableWorld
     keeper: Keeper
@@ -158,7 +158,7 @@ def test_only_what_no_snapshot_named_was_removed_as_an_orphan(maintained: Mainta
 
 
 def test_the_expiry_of_all_but_a_foreign_snapshot_leaves_the_place(golden_log: Make, tmp_path: Path) -> None:
-    """Nobody follows when all snapshots of ours go: the place is on top of the foreign one since the last round."""
+    """The table is not followed while all our snapshots expire: the foreign one has the place since the last round."""
     world = TableWorld(golden_log(), tmp_path)
     world.follow()
     place = world.table().place()

@@ -21,7 +21,7 @@ from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import RemoteSegment
 from tierstate.state.view import Entry
-from tierstate.storage.segment.manifest import SegmentManifest
+from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock
 from tierstate.storage.segment.manifest_json import format_manifest, with_own_size
 from tierstate.storage.segment.reader import read_manifest
 
@@ -119,3 +119,16 @@ def rewrite(world: World, segment: RemoteSegment, change: Callable[[SegmentManif
 def overwrite(world: World, key: str, data: bytes) -> None:
     world.store.delete(key)
     world.store.put_if_absent(key, data)
+
+
+def of_topic(topic_id: TopicId) -> Callable[[SegmentManifest], SegmentManifest]:
+    return lambda manifest: replace(manifest, tierstate=replace(block_of(manifest), tier_state_topic_id=topic_id))
+
+
+def of_cluster(cluster_id: str) -> Callable[[SegmentManifest], SegmentManifest]:
+    return lambda manifest: replace(manifest, tierstate=replace(block_of(manifest), cluster_id=cluster_id))
+
+
+def block_of(manifest: SegmentManifest) -> TierstateBlock:
+    assert manifest.tierstate is not None
+    return manifest.tierstate

@@ -83,8 +83,8 @@ def test_a_command_compiles_only_what_it_calls_and_leaves_numbas_settings_alone(
     process = run(
         f"import sys\nsys.prefix = {str(tmp_path)!r}\n"
         "import numba\nnumba.config.CACHE_DIR = 'of the user'\n"
-        "from tierstate.log import lazy_kernel, kernels\n"
-        "kernels.fall_back(__import__('numpy').zeros(3, 'uint8'))\n"
+        "from tierstate.log import lazy_kernel, search_kernels\n"
+        "search_kernels.fall_back(__import__('numpy').zeros(3, 'uint8'))\n"
         "print(sum(each.was_cold for each in lazy_kernel.Kernel.every), numba.config.CACHE_DIR)",
         NUMBA_CACHE_DIR=str(tmp_path),
     )
@@ -143,8 +143,8 @@ def test_without_a_place_for_machine_code_an_executor_warns_once(tmp_path: Path)
     (tmp_path / "tierstate").write_text("here too")
     program = (
         f"import sys\nsys.prefix = {str(tmp_path)!r}\n"
-        "from tierstate.log import kernels\nfrom tierstate.spark.batch import tell_if_cold\n"
-        "kernels.fall_back.load()\ntell_if_cold()\ntell_if_cold()\nprint(kernels.REASONS[kernels.SHORT])"
+        "from tierstate.log import kernels, search_kernels\nfrom tierstate.spark.batch import tell_if_cold\n"
+        "search_kernels.fall_back.load()\ntell_if_cold()\ntell_if_cold()\nprint(kernels.REASONS[kernels.SHORT])"
     )
     process = run(program, XDG_CACHE_HOME=str(tmp_path), TMPDIR=str(tmp_path))
     assert process.stdout == "a record reaches beyond its batch\n", process.stderr

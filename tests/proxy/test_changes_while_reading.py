@@ -1,4 +1,4 @@
-"""What changes under a client that reads through the proxy: the log's start, its partitions; and append times."""
+"""A client reads through the proxy while the log's start and its partitions change; and append times."""
 
 from __future__ import annotations
 

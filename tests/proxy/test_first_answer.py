@@ -37,7 +37,7 @@ def topic(cluster: TieredCluster) -> str:
 
 @contextmanager
 def patient(cluster: TieredCluster, topic: str) -> Iterator[RunningProxy]:
-    """A proxy that knows the topic, and has a second for the bounds beside records of the broker: tests share a CPU."""
+    """Run a proxy that knows the topic. It waits a second for the bounds, because tests share a CPU."""
     with running(cluster, "proxy.remote_wait=1s") as proxy:
         proxy.reader.bounds(topic, 1)
         yield proxy

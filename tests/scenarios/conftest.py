@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from bench.native_tiers import kafkas_own_tiers
+from tests.lake.typed_logs import AVRO, avro_order
+from tests.scenarios.exported import ORDERS, RECORDS, TYPED, Lake, produce, remote_ends
+from tests.scenarios.house import House, eventually
 from tests.scenarios.reasons_world import Desk, NewReasonTopic, ReasonTopic
 from tests.scenarios.story import Story, telling
+from tests.scenarios.tables import Tables
 from tierstate.sandbox.kafka import KafkaSandbox
 
 GUARDED = {
@@ -81,3 +85,41 @@ def desk(topic: ReasonTopic) -> Iterator[Desk]:
     with topic.desk() as opened:
         opened.work()
         yield opened
+
+
+@pytest.fixture(scope="module")
+def lake(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    house = House(kafka_own, tmp_path_factory.mktemp("lake"), "lake")
+    topic, orders, avro = house.create("orders", 2), house.create("json"), house.create("avro")
+    house.run("init")
+    try:
+        for partition in (0, 1):
+            house.append(topic, RECORDS, partition)
+        produce(house, orders, ORDERS)
+        produce(house, avro, [avro_order(number, AVRO, 1) for number in range(TYPED)])
+        with house.agent():
+            eventually(lambda: all(each["local_log_start_offset"] > 0 for each in house.json("describe", topic)))
+            eventually(lambda: remote_ends(house, topic) == remote_ends(house, topic, "--source", "bucket"))
+            eventually(lambda: remote_ends(house, orders) not in ([], [None]))
+        yield Lake(house, topic, tmp_path_factory.mktemp("exports"), orders, avro)
+    finally:
+        house.close()
+
+
+@pytest.fixture
+def own(lake: Lake, request: pytest.FixtureRequest) -> tuple[Path, str]:
+    """Return a folder of this test's own, not made yet."""
+    return lake.place("".join(each if each.isalnum() else "-" for each in request.node.name))
+
+
+@pytest.fixture(scope="module")
+def tables(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
+    folder = tmp_path_factory.mktemp("tables")
+    house = House(kafka, tmp_path_factory.mktemp("house"), "tables")
+    with house.config.open("a") as settings:
+        settings.write(f'[table]\nfolder = "{folder}"\ncommit_interval = "0s"\nfile_bytes = "64KiB"\n')
+    house.run("init")
+    try:
+        yield Tables(house, folder)
+    finally:
+        house.close()

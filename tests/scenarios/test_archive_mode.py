@@ -1,4 +1,4 @@
-"""An archive: nothing is trimmed, Kafka forgets by its own retention, and the remote tier keeps what it was told to."""
+"""An archive: nothing is trimmed, Kafka deletes by its own retention, and the remote tier by tierstate's settings."""
 
 from __future__ import annotations
 

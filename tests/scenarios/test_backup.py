@@ -1,4 +1,4 @@
-"""`tierstate backup` keeps what a restore needs beside records, version by version, and never a secret."""
+"""`tierstate backup` keeps what a restore needs in addition to records, version by version, and never a secret."""
 
 from __future__ import annotations
 

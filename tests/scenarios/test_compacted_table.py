@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.broker.beheading import alter
 from tests.scenarios.house import House, eventually
-from tests.scenarios.test_table_command import Tables, all_copied
+from tests.scenarios.tables import Tables, all_copied
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 

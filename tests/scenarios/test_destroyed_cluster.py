@@ -50,8 +50,8 @@ CASES = [pytest.param(Case("4.3.0", "3.9.1", brokers=1, records=400, kills=1), i
 
 @dataclass
 class Destroyed:
-    """What is left. ``remote``: what the bucket has, by topic and partition. ``backed_up``: the numbers of the records
-    that each group had read at the last backup.
+    """The cluster after its loss. ``remote``: what the bucket has, by topic and partition. ``backed_up``: the numbers
+    of the records that each group had read at the last backup.
     """
 
     house: House

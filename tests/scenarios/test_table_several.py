@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.scenarios.house import House, eventually
-from tests.scenarios.test_table_command import RECORDS, Tables, all_copied, made
+from tests.scenarios.tables import RECORDS, Tables, all_copied, made
 from tierstate.lake.columns import SPAN
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox

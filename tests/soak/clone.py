@@ -14,8 +14,9 @@ from tests.scenarios.copied_cluster import CopyOf
 from tests.scenarios.house import Running
 from tests.scenarios.story_kafka import ClusterAdmin
 from tests.servers.frozen_broker import freeze, thaw
-from tests.soak.disturbances import Look, sweep_orphans
+from tests.soak.disturbances import Look
 from tests.soak.ground import Ground
+from tests.soak.log_disturbances import sweep_orphans
 from tests.soak.topics import EVERYWHERE, TOPICS
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.soak import disturbances as acts
+from tests.soak import log_disturbances as losses
 from tests.soak.clone import cluster_copied
 
 
@@ -38,10 +39,14 @@ KINDS = (
     Kind("landed late", "an agent swept it by itself", acts.late_landing, slow=True),
     Kind("group reset", "an agent waited for it, and it read everything from there", acts.group_reset),
     Kind("group left behind", "an agent waited for it, and it read everything", acts.group_left_behind, slow=True),
-    Kind("unclean election", "what was written after it was copied", acts.election_unclean),
-    Kind("log begun anew", "it was copied and trimmed anew", acts.log_begun_anew),
-    Kind("quiet topic's broker restarts", "its lineage stayed known", acts.quiet_restarted),
-    Kind("head of the tier-state topic lost", "it was recovered, and every partition was copied on", acts.head_lost),
+    Kind("unclean election", "what was written after it was copied", losses.election_unclean),
+    Kind("log begun anew", "it was copied and trimmed anew", losses.log_begun_anew),
+    Kind("quiet topic's broker restarts", "its lineage stayed known", losses.quiet_restarted),
+    Kind(
+        "head of the tier-state topic lost",
+        "it was recovered, and every partition was copied on",
+        losses.head_lost,
+    ),
     Kind("cluster copied", "nothing was deleted, and segments were copied afterwards", cluster_copied),
     Kind("quiet", "segments were copied", acts.nothing),
 )

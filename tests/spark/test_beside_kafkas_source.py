@@ -49,7 +49,7 @@ def test_a_start_above_the_end_is_refused_by_both(spark: SparkSession, tiers: Ti
 
 
 def test_times_find_markers_too_where_kafkas_lookup_is_chosen(spark: SparkSession, tiers: Tiers) -> None:
-    """The records are of January 2026, and the marker behind the first 40 has the time of its commit."""
+    """The records have times of January 2026, and the marker behind the first 40 has the time of its commit."""
     name = tiers.create(f"spark-markers-{os.getpid()}")
     tiers.produce(name, 0, [record(number) for number in range(40)], transaction="commit")
     tiers.produce(name, 0, [record(number) for number in range(300)])

@@ -2,124 +2,40 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import random
 import struct
 from base64 import b64encode
-from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import count
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from fastavro import schemaless_writer
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.docs.blocks import executed
 from tests.docs.page_shell import replaced
 from tests.servers.schema_registry import registry
+from tests.spark.avro_values import (
+    DDL,
+    IDS,
+    INNER,
+    KIND,
+    ONE,
+    ORDERS,
+    SCHEMA,
+    avro,
+    corrupt,
+    kind_of,
+    read,
+    record,
+    written,
+)
 from tests.spark.tiers import Tiers
-from tierstate.spark.columns import VALUE, TypedValue, column_types, typed_value
+from tierstate.spark.columns import typed_value
 from tierstate.state.errors import AccessDenied, InvalidRequest, Unavailable
-from tierstate.values.open import open_reader
-from tierstate.values.typed_column import TypedColumn
-
-
-def record(*fields: tuple[str, Any], name: str = "Order") -> str:
-    return json.dumps(
-        {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields]}
-    )
-
-
-INNER = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": ["null", "int"]}]}
-SCHEMA = record(
-    ("id", "long"),
-    ("name", ["null", "string"]),
-    ("kind", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}),
-    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
-    ("exact", ["null", {"type": "long", "logicalType": "timestamp-micros"}]),
-    ("due", {"type": "int", "logicalType": "date"}),
-    ("cents", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}),
-    ("raw", "bytes"),
-    ("four", {"type": "fixed", "name": "Four", "size": 4}),
-    ("tags", {"type": "array", "items": "string"}),
-    ("inner", ["null", INNER]),
-    ("others", {"type": "map", "values": {"type": "array", "items": "Inner"}}),
-    ("wide", ["int", "long"]),
-    ("f", "float"),
-    ("d", "double"),
-    ("yes", "boolean"),
-)
-DDL = (
-    "struct<id:bigint,name:string,kind:string,at:timestamp,exact:timestamp,due:date,cents:decimal(10,2),raw:binary,"
-    "four:binary,tags:array<string>,inner:struct<x:int>,others:map<string,array<struct<x:int>>>,wide:bigint,f:float,"
-    "d:double,yes:boolean>"
-)
-TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
-INNERS = st.fixed_dictionaries({"x": st.none() | st.integers(-(2**31), 2**31 - 1)})
-ORDERS = st.fixed_dictionaries(
-    {
-        "id": st.integers(-(2**63), 2**63 - 1),
-        "name": st.none() | st.text(),
-        "kind": st.sampled_from(["A", "B"]),
-        "at": TIMES.map(lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000)),
-        "exact": st.none() | TIMES,
-        "due": st.dates(),
-        "cents": st.decimals(-99_999_999, 99_999_999, places=2),
-        "raw": st.binary(),
-        "four": st.binary(min_size=4, max_size=4),
-        "tags": st.lists(st.text()),
-        "inner": st.none() | INNERS,
-        "others": st.dictionaries(st.text(), st.lists(INNERS, max_size=2), max_size=3),
-        "wide": st.integers(-(2**63), 2**63 - 1),
-        "f": st.floats(width=32, allow_nan=False),
-        "d": st.floats(allow_nan=False),
-        "yes": st.booleans(),
-    }
-)
-
-
-def written(schema: str, value: Mapping[str, Any], id: int | None = None) -> bytes:
-    data = io.BytesIO() if id is None else io.BytesIO(struct.pack(">bI", 0, id))
-    data.seek(0, io.SEEK_END)
-    schemaless_writer(data, json.loads(schema), dict(value))
-    return data.getvalue()
-
-
-def avro(schema: str, url: str | None = None) -> TypedValue:
-    options = {"value.format": "avro", "value.schema": schema} | ({"value.registry.url": url} if url else {})
-    typed = typed_value(options)
-    assert typed is not None
-    return typed
-
-
-def kind_of(typed: TypedValue) -> StructType:
-    kind = column_types(typed)[VALUE]
-    assert isinstance(kind, StructType)
-    return kind
-
-
-def column(typed: TypedValue, *values: bytes | None) -> TypedColumn:
-    return open_reader(typed.form, typed.registry).of(pa.array(values, pa.binary()))
-
-
-def read(typed: TypedValue, *values: bytes | None) -> list[Any]:
-    rows: list[Any] = column(typed, *values).column.to_pylist()
-    return rows
-
-
-def corrupt(typed: TypedValue, *values: bytes | None) -> list[int]:
-    """Return which of the values are corrupt."""
-    return [row for row, each in enumerate(column(typed, *values).corrupt.to_pylist()) if each]
 
 
 def test_the_type_of_a_schema_is_the_one_that_from_avro_gives_it() -> None:
@@ -137,145 +53,6 @@ def test_a_value_is_the_record_that_was_written(orders: list[dict[str, Any] | No
     assert rows == orders
 
 
-@pytest.fixture
-def avro_spark(spark: SparkSession) -> SparkSession:
-    if "spark-avro" not in spark.sparkContext.getConf().get("spark.jars", ""):
-        pytest.skip("Spark's Avro functions need Maven Central, once")
-    return spark
-
-
-def as_json(spark: SparkSession, kind: StructType, rows: pa.Array) -> list[str]:
-    """Return each row as JSON, written by Spark."""
-    frame = spark.createDataFrame(pa.table({"v": rows}), schema=StructType([StructField("v", kind)]))
-    return [text for (text,) in frame.select(F.to_json("v")).collect()]
-
-
-def by_from_avro(spark: SparkSession, schema: str, values: list[bytes], **options: str) -> list[str]:
-    """Return the output of `as_json` for Spark's own decoder."""
-    frame = spark.createDataFrame([(value,) for value in values], "v binary")
-    return [text for (text,) in frame.select(F.to_json(from_avro("v", schema, options))).collect()]
-
-
-@pytest.mark.spark
-@settings(max_examples=3, suppress_health_check=list(HealthCheck))
-@given(orders=st.lists(ORDERS, min_size=30, max_size=60))
-def test_a_value_is_what_from_avro_makes_of_it(avro_spark: SparkSession, orders: list[dict[str, Any]]) -> None:
-    values, typed = [written(SCHEMA, order) for order in orders], avro(SCHEMA)
-    table = pa.table({"v": pa.array(values, pa.binary()), "ours": column(typed, *values).column})
-    kinds = StructType([StructField("v", BinaryType()), StructField("ours", kind_of(typed))])
-    theirs = from_avro("v", SCHEMA, {"mode": "FAILFAST"})
-    both = avro_spark.createDataFrame(table, schema=kinds).select("ours", theirs.alias("theirs"))
-    assert both.schema["theirs"].dataType.simpleString() == DDL
-    # a map of Spark's has Java's order
-    sides = [
-        F.to_json(F.col(side).withField("others", F.array_sort(F.map_entries(f"{side}.others"))))
-        for side in ("ours", "theirs")
-    ]
-    assert all(ours == theirs for ours, theirs in both.select(*sides).collect())
-
-
-DAMAGED = record(
-    ("id", "long"),
-    ("name", ["null", "string"]),
-    ("kind", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}),
-    ("tags", {"type": "array", "items": "Kind"}),
-    ("cents", {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}),
-    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
-    ("inner", ["null", INNER]),
-)
-
-
-@pytest.mark.spark
-@settings(max_examples=2, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 2**32))
-def test_bytes_that_from_avro_refuses_are_corrupt(avro_spark: SparkSession, seed: int) -> None:
-    chance, values = random.Random(seed), []
-    for number in range(400):
-        order = {"id": number, "name": [None, "é"][number % 2], "kind": "AB"[number % 2], "tags": ["B"] * (number % 3)}
-        more = {"cents": Decimal("1.25"), "at": datetime(2026, 1, 1, tzinfo=UTC), "inner": [None, {"x": 1}][number % 2]}
-        damaged = bytearray(written(DAMAGED, order | more))
-        at = chance.randrange(len(damaged))
-        damaged[at:] = bytes([chance.randrange(256)]) + damaged[at + 1 :] if number % 5 else b""
-        values.append(bytes(damaged))
-    refused, typed = 0, avro(DAMAGED)
-    for value, theirs in zip(values, by_from_avro(avro_spark, DAMAGED, values, mode="PERMISSIVE"), strict=True):
-        if theirs == "{}":  # a row of nulls: id is none in a record
-            refused += 1
-            assert corrupt(typed, value) == [0]
-    assert refused > 80
-
-
-KIND = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
-PAIR = {"type": "record", "name": "Pair", "fields": [{"name": "x", "type": "int", "default": 5}]}
-PAIR["fields"] += [{"name": "y", "type": "int"}, {"name": "b", "type": "bytes", "default": "\u00ff"}]  # type: ignore[operator]
-
-
-IDS = count(100)
-"""A schema is kept by URL and id, and a port may come again."""
-
-
-def decimal(scale: int) -> dict[str, Any]:
-    return {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": scale}
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    ("old", "value", "new"),
-    [
-        ("int", 7, {"type": "long"}),
-        ("int", 7, {"type": "double"}),
-        ("int", 7, {"type": ["null", "long"]}),
-        (["null", "long"], 7, {"type": "long"}),
-        (["null", "string"], "x", {"type": ["string", "null"]}),
-        ("string", "é", {"type": "bytes"}),
-        ("bytes", b"x", {"type": "string"}),
-        (KIND, "B", {"type": KIND | {"symbols": ["B", "A"]}}),
-        (KIND, "B", {"type": KIND | {"symbols": ["A"], "default": "A"}}),
-        (["null", KIND], "B", {"type": ["null", KIND]}),
-        (decimal(2), Decimal("1.25"), {"type": "bytes"}),
-        ("int", 7, {"name": "added", "type": "bytes", "default": "\u00ff"}),
-        ("int", 7, {"name": "added", "type": ["bytes", "null"], "default": "\u00ff"}),
-        ("int", 7, {"name": "added", "type": {"type": "fixed", "name": "Two", "size": 2}, "default": "\u00ff\u0001"}),
-        ("int", 7, {"name": "added", "type": decimal(2), "default": "}"}),
-        ("int", 7, {"name": "added", "type": {"type": "array", "items": "bytes"}, "default": ["\u00ff"]}),
-        ("int", 7, {"name": "added", "type": {"type": "map", "values": "bytes"}, "default": {"k": "\u00ff"}}),
-        ("int", 7, {"name": "added", "type": PAIR, "default": {"y": 1}}),
-        ("int", 7, {"type": ["string", "int"]}),
-        ("int", 7, {"type": ["null", "double", "long", "string"]}),
-        (["null", "int", "string"], "x", {"type": ["string", "null", "int"]}),
-        (["int", {"type": "long", "logicalType": "timestamp-millis"}], 1 << 40, {"type": ["int", "long"]}),
-        ([KIND, "null", PAIR], {"x": 1, "y": 2, "b": b"b"}, {"type": [KIND, "null", PAIR]}),
-        ("int", 7, {"name": "added", "type": ["string", "int"], "default": "x"}),
-        ("int", 7, {"name": "added", "type": ["null", PAIR], "default": None}),
-    ],
-)
-def test_a_value_of_another_schema_is_what_from_avro_makes_of_it(
-    avro_spark: SparkSession, old: Any, value: Any, new: dict[str, Any]
-) -> None:
-    writer, reader = record(("v", old)), json.dumps(json.loads(record()) | {"fields": [{"name": "v"} | new]})
-    bare, id = written(writer, {"v": value}), next(IDS)
-    with registry({id: (200, {"schema": writer})}) as server:
-        typed = avro(reader, server.url)
-        rows = column(typed, written(writer, {"v": value}, id)).column
-    assert as_json(avro_spark, kind_of(typed), rows) == by_from_avro(
-        avro_spark, writer, [bare], avroSchema=reader, mode="FAILFAST"
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "value", "new"),
-    [
-        ("long", 7, {"type": "long", "logicalType": "timestamp-millis"}),
-        (decimal(2), Decimal("1.25"), decimal(3)),
-    ],
-)
-def test_a_number_that_would_change_its_meaning_is_corrupt(old: Any, value: Any, new: dict[str, Any]) -> None:
-    """`from_avro` reads 7 as a time, and 1.25 as 0.125."""
-    writer, id = record(("v", old)), next(IDS)
-    with registry({id: (200, {"schema": writer})}) as server:
-        assert corrupt(avro(record(("v", new)), server.url), written(writer, {"v": value}, id)) == [0]
-
-
 def test_a_value_of_another_schema_is_resolved_to_the_one_that_is_asked_for() -> None:
     old = record(("id", "int"), ("gone", "string"))
     new = json.loads(record(("id", "long"), ("added", "string")))
@@ -288,9 +65,6 @@ def test_a_value_of_another_schema_is_resolved_to_the_one_that_is_asked_for() ->
         assert read(typed, first, None, second) == expected
         assert read(typed, first, None, second) == expected
         assert server.asked == ["/schemas/ids/7", f"/schemas/ids/{2**31 + 1}"]
-
-
-ONE = record(("id", "long"))
 
 
 @pytest.mark.parametrize("value", [b"", b"\x80", b"\x02\x02"])

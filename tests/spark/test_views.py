@@ -1,4 +1,4 @@
-"""What a DataFrame and a view see of records that come, and of records that go, after they were made."""
+"""A DataFrame and a view show records that come, and no records that go, after they were made."""
 
 from __future__ import annotations
 

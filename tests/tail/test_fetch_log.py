@@ -62,7 +62,7 @@ def test_a_copy_succeeds_at_once_if_a_transaction_ends_behind_what_was_fetched(w
 def test_a_partition_that_is_taken_away_while_an_answer_is_awaited_is_dropped_after_it(
     world: SmallFetchedWorld,
 ) -> None:
-    """The agent's other threads list the partitions meanwhile. They do not touch the spool under the look."""
+    """The agent's other threads list the partitions at the same time. They do not touch the spool under the look."""
     taken: list[bool] = []
 
     def between() -> None:
