@@ -67,9 +67,10 @@ def options(*chosen: Decorator, given: Callable[[dict[str, Any]], None] = lambda
             given(values)
             return function(*args, **values)
 
+        command: Callable[..., Any] = called
         for option in reversed(chosen):
-            called = option(called)
-        return called
+            command = option(command)
+        return command
 
     return decorated
 
