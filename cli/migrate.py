@@ -82,22 +82,13 @@ def _move_topics(context: Context, pattern: str, finish: bool, execute: bool) ->
         context.wait_for_kafka(connection)
         with context.output.progress("moving", None) as tally.advance:
             quote = move_topics(connection, pattern, tally.add, finish=finish, execute=execute)
-    rows: list[tuple[object, ...]] = [
-        (f"{old} to {new}", f"{counted(objects, 'object')}, {_megabytes(quote.bytes[old, new])}")
-        for (old, new), objects in sorted(quote.objects.items())
-    ]
-    steps = {name: {"objects": number, "bytes": tally.sizes[name]} for name, number in sorted(tally.counts.items())}
-    rows += [
-        (name, f"{counted(each['objects'], 'object')}, {_megabytes(each['bytes'])}") for name, each in steps.items()
-    ]
-    document = {
-        "executed": execute,
-        "misplaced": [
-            {"source": old, "target": new, "objects": objects, "bytes": quote.bytes[old, new]}
-            for (old, new), objects in sorted(quote.objects.items())
-        ],
-        "steps": steps,
+    misplaced = {
+        f"{old} to {new}": {"objects": extent.objects, "bytes": extent.bytes} for (old, new), extent in quote.items()
     }
+    steps = {name: {"objects": number, "bytes": tally.sizes[name]} for name, number in sorted(tally.counts.items())}
+    every = (misplaced | steps).items()
+    rows = [(name, f"{counted(each['objects'], 'object')}, {_megabytes(each['bytes'])}") for name, each in every]
+    document = {"executed": execute, "misplaced": misplaced, "steps": steps}
     context.output.table(("what", "value"), rows, document)
     if not execute:
         context.output.note("nothing was done: --execute does it")

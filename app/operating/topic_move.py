@@ -7,7 +7,6 @@ compares both once more. Objects of unfinished copies stay. Each step can be the
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from ...storage.routed import RoutedStore
 from ...storage.segment.in_order import in_order
 from ..opening.connection import Connection
 from ..opening.partitions import partitions_with_facts
-from .migration import require_rotated
+from .migration import Extent, require_rotated
 from .prefix_lock import locked
 from .topic_stores import pair_stores
 
@@ -49,13 +48,10 @@ class TopicMove:
                     if base_of(info.key) in self.finished and info.key != base_of(info.key):
                         yield source, target, info
 
-    def copies(self) -> Iterator[Step]:
-        """Copy and prove the objects. Raises CorruptData and the stores' errors."""
-        return in_order((partial(self._copy, *each) for each in self.misplaced()), AT_ONCE)
-
-    def deletions(self) -> Iterator[Step]:
-        """Delete the old copies, each after it was compared. An object without a new copy is copied first."""
-        return in_order((partial(self._delete, *each) for each in self.misplaced()), AT_ONCE)
+    def steps(self, *, finish: bool) -> Iterator[Step]:
+        """Copy and prove the objects. ``finish``: also delete the old copies. Raises CorruptData, stores' errors."""
+        act = self._delete if finish else self._copy
+        return in_order((partial(act, *each) for each in self.misplaced()), AT_ONCE)
 
     def _bare(self, store: ObjectStore) -> ObjectStore:
         return self.default if store is self.routed.stores[0] else store
@@ -82,18 +78,11 @@ class TopicMove:
         return Step(Done.DELETED, info.key, info.size)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicQuote:
-    """Objects and bytes that are in another store than their rule names, by the URLs (old, new)."""
-
-    objects: Counter[tuple[str, str]]
-    bytes: Counter[tuple[str, str]]
-
-
 def move_topics(
     connection: Connection, pattern: str, tell: Callable[[Step], None], *, finish: bool, execute: bool
-) -> TopicQuote:
-    """Copy, or with ``finish`` delete, the misplaced objects of topics that match. Return what was misplaced before.
+) -> dict[tuple[str, str], Extent]:
+    """Copy, or with ``finish`` delete, the misplaced objects of topics that match. Return what was misplaced before, by
+    the URLs of old and new store.
 
     Raises InvalidRequest if no rule names a store, Fenced if another command runs, CorruptData, and stores' errors.
     """
@@ -102,16 +91,15 @@ def move_topics(
         raise InvalidRequest("no setting names a store of topics: store.topics", pattern=pattern)
     connection.followed.stay()
     default, finished = connection.followed.here, _finished(connection, pattern)
-    quote = TopicQuote(Counter(), Counter())
+    quote = dict[tuple[str, str], Extent]()
     for source, target, info in TopicMove(routed, default, finished).misplaced():
-        way = source.description, target.description
-        quote.objects[way] += 1
-        quote.bytes[way] += info.size
+        extent = quote.setdefault((source.description, target.description), Extent())
+        extent.objects += 1
+        extent.bytes += info.size
     if execute:
         with locked(connection, "migrate --topic") as lock:
             pair_stores(connection)
-            move = TopicMove(routed, default, finished, lock.require)
-            for step in move.deletions() if finish else move.copies():
+            for step in TopicMove(routed, default, finished, lock.require).steps(finish=finish):
                 tell(step)
     return quote
 
