@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     "migrate --to s3://new-bucket/prefix",
     "migrate --to s3://new-bucket/prefix --execute",
     "migrate --finish --execute",
+    "migrate --topic 'audit.*' --execute",
     name="migrate",
     execute=False,
 )
 @click.option("--to", "url", metavar="URL", help="The target, an empty prefix; by default that of the standing move.")
 @click.option("--finish", is_flag=True, help="Delete the old copies, each after it was compared with the new one.")
 @click.option("--cancel", is_flag=True, help="Take back a move that has not arrived: agents go on at the old store.")
-def command(context: Context, url: str | None, finish: bool, cancel: bool, execute: bool) -> None:
+@click.option("--topic", "pattern", metavar="PATTERN", help="Only these topics, to the stores of store.topics.")
+def command(context: Context, url: str | None, finish: bool, cancel: bool, pattern: str | None, execute: bool) -> None:
     """Copy every object to another store, prove each by its checksum, and let agents and readers go on there.
 
     Agents copy nothing between the last two passes, and readers notice nothing. Killed at any point and run again, it
@@ -42,6 +44,10 @@ def command(context: Context, url: str | None, finish: bool, cancel: bool, execu
 
     if finish and cancel:
         raise InvalidRequest("--finish or --cancel, not both")
+    if pattern is not None:
+        if url or cancel:
+            raise InvalidRequest("--topic takes its stores from store.topics: without --to and --cancel")
+        return _move_topics(context, pattern, finish, execute)
     with context.connected("kafka.bootstrap.servers", "store.url") as connection:
         context.wait_for_kafka(connection)
         tally = Tally(context)
@@ -66,6 +72,28 @@ def command(context: Context, url: str | None, finish: bool, cancel: bool, execu
         context.output.note("agents go on at the old store within a minute")
     else:
         context.output.note(f"{state}: agents start again at {target}; then --finish deletes the old copies")
+
+
+def _move_topics(context: Context, pattern: str, finish: bool, execute: bool) -> None:
+    from ..app.operating.topic_move import move_topics
+
+    tally = Tally(context)
+    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+        context.wait_for_kafka(connection)
+        with context.output.progress("moving", None) as tally.advance:
+            quote = move_topics(connection, pattern, tally.add, finish=finish, execute=execute)
+    misplaced = {
+        f"{old} to {new}": {"objects": extent.objects, "bytes": extent.bytes} for (old, new), extent in quote.items()
+    }
+    steps = {name: {"objects": number, "bytes": tally.sizes[name]} for name, number in sorted(tally.counts.items())}
+    every = (misplaced | steps).items()
+    rows = [(name, f"{counted(each['objects'], 'object')}, {_megabytes(each['bytes'])}") for name, each in every]
+    document = {"executed": execute, "misplaced": misplaced, "steps": steps}
+    context.output.table(("what", "value"), rows, document)
+    if not execute:
+        context.output.note("nothing was done: --execute does it")
+    elif not finish:
+        context.output.note("readers read both copies; --finish deletes the old ones, once every process has the rule")
 
 
 def _act(move: Moving, finish: bool, cancel: bool) -> None:

@@ -30,7 +30,9 @@ def init(context: Context, partitions: int | None, replication_factor: int | Non
     missing later is away (a disk that is not mounted): nothing but this command makes it.
     """
     from ..app.opening.connection import open_store_of, tier_topic_spec
+    from ..app.opening.moved import place_of
     from ..broker.tier_topic_setup import TierTopicSpec, create_tier_topic, look_at_tier_topic
+    from ..storage.open import open_store
 
     with context.connected() as connection:
         settings = connection.reachable
@@ -46,6 +48,8 @@ def init(context: Context, partitions: int | None, replication_factor: int | Non
     if settings.store.url:
         with closing(open_store_of(settings, listener=context.note_event, make=True)) as store:
             used = _is_used(store)
+        for topics in place_of(settings).topics:
+            open_store(topics.url, topics.options, make=True).close()
     created = create_tier_topic(settings.kafka, spec, SystemClock().now_ms())
     look_at_tier_topic(settings.kafka, spec).require_safe()
     if output.as_json:

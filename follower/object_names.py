@@ -10,6 +10,7 @@
     _tierstate/agents/<cluster id>/kept/<number>                           which cluster keeps the prefix (`Keeper`)
     _tierstate/lock                                                        lock of exclusive work (`prefix_lock.py`)
     _tierstate/move/…                                                      a move to another store (`move.py`)
+    _tierstate/stores/<hash of a URL>, _tierstate/part-of                  stores of topics (`topic_stores.py`)
 
 Positions have 20 digits, so that a LIST returns them in ascending order. Keys are relative to the store's URL.
 """
@@ -34,6 +35,7 @@ OF_NO_SEGMENT = (ROOT, BACKUPS, RESTORES, DRILLS)
 LOCK = f"{ROOT}lock"
 MOVE = f"{ROOT}move/"
 AGENTS = f"{ROOT}agents/"
+STORES, PART_OF = f"{ROOT}stores/", f"{ROOT}part-of"
 _POSITION = re.compile("[0-9]{20}")
 _PIECE = re.compile("([0-9]{20})-([0-9]{20})")
 _PLACE = re.compile("_tierstate/([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})/(?:history-([1-9][0-9]{0,8})/)?")

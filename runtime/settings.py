@@ -6,19 +6,32 @@ The table in docs/settings.md is made of the texts below the settings (`tests/do
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PrivateAttr, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
 from ..state.errors import InvalidSettings
 from .agent_settings import Agent, Archive, Backup, Checkpoint, Copy, Custodian, Expire, Lease, Prefix, Sweep, Trim
 from .gateway_settings import Gateway, Registry
 from .live_secret import LiveSecret
 from .proxy_settings import Proxy
-from .setting_types import Address, Duration, HttpUrl, Listen, Names, Patterns, Reachable, Section, Size, StoreUrl
+from .setting_types import (
+    Address,
+    Duration,
+    HttpUrl,
+    Listen,
+    Names,
+    Pattern,
+    Patterns,
+    Reachable,
+    Section,
+    Size,
+    StoreUrl,
+)
 
 Process = Literal["agent", "gateway", "proxy", "table"]
 LISTENS: Mapping[Process, Address] = {
@@ -33,6 +46,39 @@ HIGHEST_PORT = 65_535
 
 DRILL_TOPICS = "tierstate-drill-"
 """Topics that `tierstate drill` makes and deletes begin with this. They are never tiered."""
+
+
+class NextStore(Section):
+    """The target of a move that `[store]` does not reach."""
+
+    url: StoreUrl = ""
+    """The target's URL."""
+    endpoint: HttpUrl = ""
+    """As `store.endpoint`."""
+    region: str = ""
+    """As `store.region`."""
+    access_key_id: str = ""
+    """As `store.access_key_id`; empty: that."""
+    secret_access_key: SecretStr | None = None
+    """Its secret."""
+    sse: Literal["none", "AES256", "aws:kms"] = "none"
+    """As `store.sse`."""
+    sse_kms_key_id: str = ""
+    """As `store.sse_kms_key_id`."""
+    storage_class: str = ""
+    """As `store.storage_class`."""
+
+
+def _topic_stores(stores: object) -> object:
+    """Return the table of a JSON text (an option of Spark), and a table of tables for one of URLs."""
+    if isinstance(stores, str):
+        stores = json.loads(stores)
+    if not isinstance(stores, dict):
+        return stores
+    return {pattern: {"url": store} if isinstance(store, str) else store for pattern, store in stores.items()}
+
+
+TopicStores = Annotated[dict[Pattern, NextStore], BeforeValidator(_topic_stores)]
 
 
 class Store(Section):
@@ -70,25 +116,10 @@ class Store(Section):
     """S3: server-side encryption asked of every object; none: as the bucket is set."""
     sse_kms_key_id: str = ""
     """S3: KMS key for aws:kms; empty: the account's own."""
-
-
-class NextStore(Section):
-    """The target of a move that `[store]` does not reach."""
-
-    url: StoreUrl = ""
-    """The target's URL."""
-    endpoint: HttpUrl = ""
-    """As `store.endpoint`."""
-    region: str = ""
-    """As `store.region`."""
-    access_key_id: str = ""
-    """As `store.access_key_id`; empty: that."""
-    secret_access_key: SecretStr | None = None
-    """Its secret."""
-    sse: Literal["none", "AES256", "aws:kms"] = "none"
-    """As `store.sse`."""
-    sse_kms_key_id: str = ""
-    """As `store.sse_kms_key_id`."""
+    storage_class: str = ""
+    """Class of log objects, as STANDARD_IA, GLACIER_IR, COLDLINE, Cool; empty: the bucket's."""
+    topics: TopicStores = Field(default={})
+    """`"PATTERN" = "URL"`: [stores of topics](stores.md#a-store-for-some-topics)."""
 
 
 class TierState(Section):

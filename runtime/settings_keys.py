@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -11,9 +11,13 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from .setting_types import READS_DURATION, SECRET_OF_CATALOG, SECRET_OF_KAFKA, Section
-from .settings import FREE, Settings, TopicOverrides
+from .settings import FREE, NextStore, Settings, TopicOverrides
 
-TOPIC_TABLE = ("tiering", "topics")
+TOPIC_TABLES: Mapping[tuple[str, ...], type[Section]] = {
+    ("tiering", "topics"): TopicOverrides,
+    ("store", "topics"): NextStore,
+}
+"""The tables whose keys are names or patterns of topics, with the section of each value."""
 ENVIRONMENT = "TIERSTATE_"
 INSTEAD_OF = {
     "gateway.workers": "a gateway is one process; start several behind a reverse proxy (deploy/nginx.conf)",
@@ -27,7 +31,7 @@ def fields(
     section: type[Section] = Settings, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     """Yield every scalar or list setting with its path, in the order of the file. ``kafka``, ``catalog`` and
-    ``tiering.topics`` are tables whose keys are free: each of them is yielded once, as one setting."""
+    `TOPIC_TABLES` are tables whose keys are free: each of them is yielded once, as one setting."""
     for attribute, field in section.model_fields.items():
         below = (*path, field.alias or attribute)
         kind = field.annotation
@@ -46,18 +50,23 @@ def is_secret(path: Sequence[str]) -> bool:
     if path[0] in FREE:
         names = SECRET_OF_KAFKA if path[0] == "kafka" else SECRET_OF_CATALOG
         return names.search(".".join(path[1:])) is not None
-    field = FIELDS.get(tuple(path))
+    field = _field(path)
     return field is not None and _mentions(field.annotation, SecretStr)
 
 
 def is_path(path: Sequence[str]) -> bool:
-    field = FIELDS.get(tuple(path))
+    field = _field(path)
     return field is not None and _mentions(field.annotation, Path)
 
 
 def is_duration(path: Sequence[str]) -> bool:
-    field = TopicOverrides.model_fields.get(path[-1]) if path[:2] == TOPIC_TABLE else FIELDS.get(tuple(path))
+    field = _field(path)
     return field is not None and (READS_DURATION in field.metadata or _mentions(field.annotation, READS_DURATION))
+
+
+def _field(path: Sequence[str]) -> FieldInfo | None:
+    table = TOPIC_TABLES.get(tuple(path[:2]))
+    return table.model_fields.get(path[-1]) if table and len(path) == 4 else FIELDS.get(tuple(path))
 
 
 def _mentions(annotation: object, kind: object) -> bool:
@@ -93,8 +102,8 @@ def unknown(path: Sequence[str]) -> str:
     if replacement := INSTEAD_OF.get(".".join(path)):
         return f"was removed: {replacement}"
     section, name = tuple(path[:-1]), path[-1]
-    if section[:2] == TOPIC_TABLE:
-        siblings = list(TopicOverrides.model_fields)
+    if table := TOPIC_TABLES.get(section[:2]):
+        siblings = list(table.model_fields)
     else:
         siblings = sorted({field[len(section)] for field in FIELDS if field[: len(section)] == section})
     near = difflib.get_close_matches(name, siblings, n=1) or _elsewhere(path)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ..state.errors import InvalidSettings
 from .live_secret import LiveSecret, Reference
 from .settings import FREE, Settings
-from .settings_keys import TOPIC_TABLE, is_duration, is_path, is_secret, path_of_dotted, path_of_environment, unknown
+from .settings_keys import TOPIC_TABLES, is_duration, is_path, is_secret, path_of_dotted, path_of_environment, unknown
 
 CONFIG_VARIABLE = "TIERSTATE_CONFIG"
 SEARCHED = (Path("tierstate.toml"), Path("/etc/tierstate/tierstate.toml"))
@@ -136,7 +136,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[S
         path = path_of_environment(name)
         if path is None:
             continue
-        if path[:2] == TOPIC_TABLE:
+        if path[:2] in TOPIC_TABLES:
             problems.append(f"{name}: tables keyed by topic are settings of the file only")
         else:
             values[path] = Given(typed(text), f"environment {name}", Path(), False)
@@ -150,7 +150,7 @@ def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[Setti
         path = path_of_dotted(key.strip())
         if not separator or not all(path):
             problems.append("--set: write section.key=value")
-        elif path[:2] == TOPIC_TABLE:
+        elif path[:2] in TOPIC_TABLES:
             problems.append(f"{key.strip()}: tables keyed by topic are settings of the file only (--set)")
         else:
             values[path] = Given(typed(text.strip()), "--set", Path(), True)

@@ -28,7 +28,7 @@ from .option_table import DEFAULTS, OURS, READ_BY, SETTINGS, with_defaults
 from .positions import TIMESTAMP_LOOKUP, Stated, TopicPartition, by_kafkas_lookup, check_batch, check_stream, stated
 
 if TYPE_CHECKING:
-    from ..runtime.settings import Settings
+    from ..runtime.settings import NextStore, Settings
 
 T = TypeVar("T")
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
@@ -275,7 +275,8 @@ def options_of(settings: Settings) -> dict[str, str]:
     short = {key: name for name, key in SETTINGS.items() if key != "state_dir"}
     options = {f"kafka.{name}": value for name, value in settings.kafka.items()}
     for setting in effective(settings):
-        if setting.origin != "default" and (setting.key in short or setting.key.startswith(READ_BY)):
+        is_read = setting.key in short or setting.key.startswith(READ_BY)
+        if setting.origin != "default" and is_read and not setting.key.startswith("store.topics."):
             options[f"tierstate.{short.get(setting.key, setting.key)}"] = setting.value
     for section, secret in (
         ("store", settings.store.secret_access_key),
@@ -283,7 +284,17 @@ def options_of(settings: Settings) -> dict[str, str]:
     ):
         if secret is not None:
             options[f"tierstate.{section}.secret_access_key"] = secret.get_secret_value()
+    if settings.store.topics:
+        topics = {pattern: _clear(store) for pattern, store in settings.store.topics.items()}
+        options["tierstate.store.topics"] = json.dumps(topics)
     return options
+
+
+def _clear(store: NextStore) -> dict[str, object]:
+    """Return the values of a store that are set, with its secret in clear text."""
+    values = store.model_dump(exclude_unset=True)
+    secret = store.secret_access_key
+    return values if secret is None else values | {"secret_access_key": secret.get_secret_value()}
 
 
 def _one_of(options: Mapping[str, str], name: str, values: Mapping[str, T]) -> T:

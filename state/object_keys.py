@@ -185,6 +185,11 @@ class ObjectKeys:
             return None
         return ParsedObjectKey(base_key, kind, name.topic, name.partition, name.base_offset, name.segment_id)
 
+    def without_prefix(self, named: str) -> str | None:
+        """Return the topic of a name by `named_before_id`, or None if the name is not below this prefix."""
+        before = self._shape().match(named)
+        return None if before is None else named[before.end() :]
+
     def _shape(self) -> re.Pattern[str]:
         salt = f"[01]{{{self.salt_bits}}}"
         return re.compile(salt.join(map(re.escape, self.prefix.split(SALT))))
@@ -194,6 +199,18 @@ class ObjectKeys:
             return self.prefix
         digest = hashlib.md5(f"{self.cluster_id}-{topic}-{partition}".encode(), usedforsecurity=False).digest()
         return self.prefix.replace(SALT, f"{int.from_bytes(digest, 'big'):0128b}"[: self.salt_bits])
+
+
+_FOLDER = re.compile(rf"(.+)-{_ID}/\d+/")
+
+
+def named_before_id(key: str) -> str | None:
+    """Return the text before the topic id in the key of a segment's object: a prefix and the topic. Else None.
+
+    The folder of a partition is sufficient.
+    """
+    match = _FOLDER.match(key)
+    return match and match[1]
 
 
 def may_be_of(key: str, topic: str | None, partition: int | None) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError
-from azure.storage.blob import BlobBlock, BlobClient
+from azure.storage.blob import BlobBlock, BlobClient, StandardBlobTier
 
 from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, StorageUnavailable, TierstateError
 from ..state.objects import ObjectInfo
@@ -43,6 +43,8 @@ class AzureStore(CloudStore):
     one_request_bytes = ONE_REQUEST_BYTES
 
     def _connect(self) -> None:
+        if (tier := self.options.storage_class) and tier.capitalize() not in StandardBlobTier.__members__.values():
+            raise InvalidRequest("an az:// store has the classes Hot, Cool and Cold", storage_class=tier)
         try:
             self._container, self._credential = azure_client(self.bucket, self.options, self.description)
         except (AzureError, ValueError):
@@ -58,7 +60,11 @@ class AzureStore(CloudStore):
         signed = {UPLOAD_ID: self.new_mark()}
         try:
             self.repeated_write(
-                key, lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed), size=len(body)
+                key,
+                lambda: blob.upload_blob(
+                    body, length=len(body), overwrite=False, metadata=signed, standard_blob_tier=self._tier(key)
+                ),
+                size=len(body),
             )
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):
@@ -131,6 +137,10 @@ class AzureStore(CloudStore):
         blob = self._container.get_blob_client(full)
         return blob.delete_blob(delete_snapshots="include")
 
+    def _tier(self, key: str) -> StandardBlobTier | None:
+        tier = self.class_of(key)
+        return None if tier is None else StandardBlobTier(tier.capitalize())
+
     def _blob(self, key: str) -> BlobClient:
         return self._container.get_blob_client(self.full(key))
 
@@ -166,7 +176,10 @@ class AzureStore(CloudStore):
 
         blocks, size = send_all(map(as_bytes, parts), stage, share, failed, self.options.concurrency)
         signed = {UPLOAD_ID: mark}
-        condition: dict[str, Any] = {"match_condition": MatchConditions.IfMissing}
+        condition: dict[str, Any] = {
+            "match_condition": MatchConditions.IfMissing,
+            "standard_blob_tier": self._tier(key),
+        }
         try:
             # The commit point: before it there is no object, after it the complete object.
             self.repeated_write(key, lambda: blob.commit_block_list(blocks, metadata=signed, **condition))

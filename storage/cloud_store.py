@@ -15,6 +15,7 @@ from ..runtime.clock import Clock, SystemClock
 from ..runtime.id_source import IdSource, RandomIds
 from ..runtime.listener import Listener, ignore
 from ..state.errors import ObjectNotFound, StorageUnavailable
+from ..state.object_keys import ObjectKind
 from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange
 from .answers import milliseconds
@@ -130,6 +131,10 @@ class CloudStore(ObjectStore):
     def full(self, key: str) -> str:
         """Return the key in the bucket. Raises InvalidRequest for keys that no store accepts."""
         return checked_key(self._prefix + checked_key(key))
+
+    def class_of(self, key: str) -> str | None:
+        """Return the storage class of a new object, None for the bucket's: small objects cost more in a cold class."""
+        return self.options.storage_class if key.endswith(ObjectKind.LOG) else None
 
     def hear_date(self, header: str | None) -> None:
         """Keep the ``Date`` of an answer: the store's clock. A missing or unreadable date changes nothing."""

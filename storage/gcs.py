@@ -181,6 +181,8 @@ class GcsStore(CloudStore):
     def _signed(self, key: str) -> Any:
         blob = self._bucket.blob(self.full(key))
         blob.metadata = {UPLOAD_ID: self.new_mark()}
+        if (storage_class := self.class_of(key)) is not None:
+            blob.storage_class = storage_class
         return blob
 
     def _put(self, blob: Any, body: bytes, *, generation: int) -> None:

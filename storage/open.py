@@ -22,6 +22,8 @@ DEFAULT = StoreOptions()
 
 _EXTRAS = {"s3": "", "gs": "gcs", "az": "azure"}
 """The extra that each scheme needs."""
+_ARCHIVES = {"s3": ("GLACIER", "DEEP_ARCHIVE"), "az": ("ARCHIVE",), "gs": ()}
+"""Storage classes whose objects must be restored before they can be read. (Google's ARCHIVE is read at once.)"""
 _RIGHT = "file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
 
@@ -47,8 +49,15 @@ def open_store(
         raise InvalidRequest("a store URL carries no credentials; give them in the environment or in the settings")
     if parts.query or parts.fragment:
         raise InvalidRequest("a store URL has no '?' and no '#'; write them as %3F and %23", scheme=parts.scheme)
-    if options.endpoint is not None and parts.scheme not in ("s3", "gs", "az"):
-        raise InvalidRequest("only an s3://, gs:// or az:// store has an endpoint", url=url, endpoint=options.endpoint)
+    for name, value in (("endpoint", options.endpoint), ("storage_class", options.storage_class)):
+        if value is not None and parts.scheme not in ("s3", "gs", "az"):
+            raise InvalidRequest(f"only an s3://, gs:// or az:// store takes {name}", url=url, **{name: value})
+    if (options.storage_class or "").upper() in _ARCHIVES.get(parts.scheme, ()):
+        raise InvalidRequest(
+            "objects of this storage class are not readable at once: take another, as GLACIER_IR, COLDLINE or Cold",
+            url=url,
+            storage_class=options.storage_class,
+        )
     match parts.scheme:
         case "file":
             if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):

@@ -28,6 +28,8 @@ class StoreOptions:
     ``region``, ``path_style``, ``sse`` and ``sse_kms_key_id`` are only for S3: `open.py` refuses them for ``gs`` and
     ``az``. ``path_style`` None means path style if there is an endpoint, else virtual hosts. ``sse`` is the encryption
     at rest; ``none`` leaves it to the bucket. ``sse_kms_key_id`` None means the account's key.
+
+    ``storage_class`` is for the logs of segments only, which are large (Azure: access tier). None means the bucket's.
     """
 
     endpoint: str | None = None
@@ -36,6 +38,7 @@ class StoreOptions:
     proxy: str | None = field(default=None, repr=False)
     sse: Encryption = "none"
     sse_kms_key_id: str | None = None
+    storage_class: str | None = None
     connect_timeout: float = 5
     read_timeout: float = 30
     max_attempts: int = 5

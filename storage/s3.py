@@ -57,12 +57,6 @@ class S3Store(CloudStore):
             self.client: S3Client = s3_client(self.options, self._keys)
         except (BotoCoreError, ValueError) as error:
             raise InvalidRequest("the S3 client cannot be built", store=self.description, reason=error) from error
-        self.write_arguments: dict[str, Any] = {}
-        """Arguments of every request that creates an object."""
-        if self.options.sse != "none":
-            self.write_arguments["ServerSideEncryption"] = self.options.sse
-        if self.options.sse_kms_key_id is not None:
-            self.write_arguments["SSEKMSKeyId"] = self.options.sse_kms_key_id
         self.checksum_type: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"}
         """Arguments that request a checksum over all bytes of large objects. Empty if the store refuses them."""
         self._logins = LoginWatch("store", self._listener)
@@ -124,7 +118,7 @@ class S3Store(CloudStore):
                 MetadataDirective="REPLACE",
                 Metadata={MARKER: mark},
                 IfNoneMatch="*",
-                **cast(Any, self.write_arguments),
+                **cast(Any, self.write_arguments(key)),
             )
 
         try:
@@ -164,6 +158,16 @@ class S3Store(CloudStore):
         except (BotoCoreError, ClientError, HTTPError) as error:
             failure = translated(error, key, self.description)
             raise (self._refused(failure) if isinstance(failure, AccessDenied) else failure) from error
+
+    def write_arguments(self, key: str) -> dict[str, Any]:
+        """Return the arguments of every request that creates this object."""
+        encryption = None if self.options.sse == "none" else self.options.sse
+        arguments = {
+            "ServerSideEncryption": encryption,
+            "SSEKMSKeyId": self.options.sse_kms_key_id,
+            "StorageClass": self.class_of(key),
+        }
+        return {name: value for name, value in arguments.items() if value is not None}
 
     def repeated_abort(self, key: str, request: Callable[[], A]) -> A:
         return self._retries.abort(key, lambda: self.once(key, request))
@@ -208,7 +212,7 @@ class S3Store(CloudStore):
                 Body=cast(Any, SentBody(data)),
                 ChecksumCRC32C=checksum,
                 Metadata={MARKER: mark},
-                **cast(Any, {**condition, **self.write_arguments}),
+                **cast(Any, {**condition, **self.write_arguments(key)}),
             )
 
         try:

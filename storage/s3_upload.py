@@ -66,7 +66,7 @@ class MultipartUpload:
                 **self._where,
                 ChecksumAlgorithm="CRC32C",
                 Metadata={MARKER: self._mark},
-                **cast(Any, {**self._checksum_type, **self._store.write_arguments}),
+                **cast(Any, {**self._checksum_type, **self._store.write_arguments(self._key)}),
             )["UploadId"]
 
         def request() -> str:

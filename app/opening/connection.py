@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, ignore
@@ -153,7 +153,16 @@ class Connection(Opened):
 
     @cached_property
     def store(self) -> ObjectStore:
-        return cast("ObjectStore", self.followed)
+        """Return the store of all objects: that of the settings, with those of ``store.topics``."""
+        from .moved import place_of
+
+        return self._keep(place_of(self.settings).with_topics(self.followed, self.clock, self.listener))
+
+    @property
+    def stores(self) -> tuple[ObjectStore, ...]:
+        """Return the stores that `store` consists of, the default one first."""
+        stores: tuple[ObjectStore, ...] = getattr(self.store, "stores", (self.store,))
+        return stores
 
     @cached_property
     def followed(self) -> FollowedStore:
@@ -299,6 +308,7 @@ def store_options(settings: Settings) -> StoreOptions:
         proxy=section.proxy or None,
         sse=section.sse,
         sse_kms_key_id=section.sse_kms_key_id or None,
+        storage_class=section.storage_class or None,
         connect_timeout=section.connect_timeout,
         read_timeout=section.read_timeout,
         max_attempts=section.max_attempts,

@@ -9,11 +9,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from ...runtime.clock import Clock
 from ...runtime.listener import ignore
-from ...storage.options import StoreOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
     from ...fetch.planned_split import PlannedSplit
     from ...fetch.split import LocalReads
     from ...runtime.settings import Settings
-    from ...storage.object_store import ObjectReads, ObjectStore
+    from ...storage.object_store import ObjectReads
     from ...storage.segment.encryption import KeyUnwrapper
+    from .moved import StorePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +54,20 @@ class Access:
     """Access to the store, the key ring and the brokers, credentials included."""
 
     kafka: Mapping[str, str] = field(repr=False)
-    store_url: str
-    store: StoreOptions
+    place: StorePlace
     keyring: Path | None
     bucket_alone: bool = False
     """True if no broker may be read from."""
-    next_store: tuple[str, StoreOptions] | None = field(default=None, repr=False)
-    """The URL and the options of ``[next_store]``, to which the objects may move."""
 
     @contextmanager
     def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
-        from .moved import StorePlace
-
         keys, local = None, None
         if self.keyring is not None:
             from ...storage.segment.keyring import KeyRingFile
 
             keys = KeyRingFile(self.keyring, ignore)
         with ExitStack() as stack:
-            next_url, options = self.next_store or ("", self.store)
-            place = StorePlace(self.store_url, self.store, next_url, options)
-            store = cast("ObjectStore", stack.enter_context(closing(place.open(clock))))
+            store = stack.enter_context(closing(self.place.with_topics(self.place.open(clock), clock)))
             if not self.bucket_alone and any(part.segment is None for split in splits for part in split.parts):
                 from ...broker.open import open_broker
                 from ...fetch.local import BrokerTier
@@ -88,6 +81,5 @@ def access_by(settings: Settings) -> Access:
     from .connection import BUCKET
     from .moved import place_of
 
-    place, alone = place_of(settings), settings.view.source == BUCKET
-    target = (place.next_url, place.next_options) if place.next_url else None
-    return Access(dict(settings.kafka), place.url, place.options, settings.encryption.keyring, alone, target)
+    alone = settings.view.source == BUCKET
+    return Access(dict(settings.kafka), place_of(settings), settings.encryption.keyring, alone)

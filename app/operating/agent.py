@@ -41,6 +41,7 @@ from ..looking.watching import AgentWatches, longest_silence
 from ..opening.connection import Connection, refuse_kip405
 from .log_source import disk_source, fetch_source
 from .prefix import claim_of, refuse_sources, require_one_source
+from .topic_stores import pair_stores
 from .upkeep import Upkeep, seed_of
 
 JOINED_S = 120.0
@@ -74,6 +75,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         log = source.log
         with suppress(StorageUnavailable, AccessDenied):  # an agent that cannot ask waits for its store, as below
             require_one_source(connection)
+            pair_stores(connection)
         claim = claim_of(connection, living(connection.store), source.claimant)
         stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
         store = claimed(living(connection.store), claim.require, ROOT)
@@ -157,8 +159,9 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             broker_id = {} if fetches else {"broker": log.agent_id}
             logger.info("agent ready", **broker_id, cluster=connection.cluster_id, management=str(server.address))
             with loop("start"):
-                if (probe := probe_at_start(connection.store, listener)) is not None:
-                    watches.trim_proof = proof_of(proof, probe.info)
+                for each in reversed(connection.stores):
+                    if (probe := probe_at_start(each, listener)) is not None:
+                        watches.trim_proof = proof_of(proof, probe.info)
             if once:
                 if source.group is not None:
                     source.group.wait(stop, JOINED_S)

@@ -22,7 +22,7 @@ from ...log.partition import folder_name
 from ...rules.decide import refusal
 from ...runtime.clock import Clock
 from ...runtime.id_source import RandomIds
-from ...runtime.settings import HIGHEST_PORT
+from ...runtime.settings import HIGHEST_PORT, Settings
 from ...runtime.units import counted
 from ...state.errors import (
     InvalidRequest,
@@ -34,7 +34,8 @@ from ...state.errors import (
 )
 from ...state.ids import FactId, TopicId, TopicIdPartition
 from ...state.offsets import TimestampMs, moment
-from ...storage.probe import probe_store, proof_of
+from ...storage.object_store import ObjectStore
+from ...storage.probe import PROBES, probe_store, proof_of
 from ...storage.segment.keyring import KeyRing
 from ..looking.copied_folders import require_own_folders
 from ..looking.lacking_rights import refuse_lacking
@@ -44,6 +45,7 @@ from ..opening.connection import Connection, tier_topic_spec
 from .fact_checks import later_facts, soon_deleted
 from .log_source import chosen_topics, leaders_that_fence
 from .prefix import check_prefix, require_one_source
+from .topic_stores import require_every_store
 
 ROW_S, REPLAY_S = 10.0, 300.0
 """Seconds that a check may take. The larger limit is for checks that read the whole tier-state topic (`REPLAYING`)."""
@@ -141,6 +143,18 @@ def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -
     return answer.result()
 
 
+def _proof_in(store: ObjectStore, settings: Settings) -> str:
+    """Write, read and delete an object. Return how a trim proves objects of this store (`proof_of`)."""
+    key = f"{PROBES}{FactId.of(RandomIds().uuid())}"
+    try:
+        store.put_if_absent(key, b"tierstate check")
+        if store.get(key) != b"tierstate check":
+            raise InvalidRequest("the store gave back other bytes than it took", object_key=key)
+        return proof_of(settings.trim.proof, store.head(key))
+    finally:
+        store.delete(key)
+
+
 def checks(connection: Connection) -> Iterator[Check]:
     """Yield the checks. Each comes after the checks that it depends on."""
     settings, broker = connection.settings, connection.broker.control
@@ -186,21 +200,16 @@ def checks(connection: Connection) -> Iterator[Check]:
         return str(folder)
 
     def store_takes_and_gives() -> str:
-        store = connection.store
-        key = f"_tierstate/check/{FactId.of(RandomIds().uuid())}"
-        try:
-            store.put_if_absent(key, b"tierstate check")
-            if store.get(key) != b"tierstate check":
-                raise InvalidRequest("the store gave back other bytes than it took", object_key=key)
-            proof = proof_of(settings.trim.proof, store.head(key))
-        finally:
-            store.delete(key)
-        proven = "compared by its checksums" if proof == "checksum" else "read back"
-        return f"{store.description}; before a trim objects are {proven}"
+        texts = []
+        for store in connection.stores:
+            proven = "compared by its checksums" if _proof_in(store, settings) == "checksum" else "read back"
+            texts.append(f"{store.description}; before a trim objects are {proven}")
+        require_every_store(connection)
+        return "; ".join(texts)
 
     def condition_is_honoured() -> str:
         with _fit("the object store is"):
-            if probe_store(connection.store).refuses:
+            if all(probe_store(store).refuses for store in connection.stores):
                 return "honoured"
         return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
 

@@ -204,17 +204,18 @@ class Cleanup:
                 self.require()
                 copy_object(self.source, self.target, before)
             elif after is not None and not of_no_segment and not is_same(self.source, self.target, key):
-                self._require_rotated(key)
+                require_rotated(self.target, key)
         self.require()
         # The point without return for this object: its copy is proven, or no reader needs it.
         self.source.delete(key)
         return Step(Done.DELETED, key, before.size)
 
-    def _require_rotated(self, key: str) -> None:
-        """Raise CorruptData unless this is a whole manifest: `tierstate keys rotate` replaces those."""
-        if not key.endswith(ObjectKind.MANIFEST):
-            raise CorruptData("the old and the new copy differ: nothing more is deleted", object_key=key)
-        parse_manifest(self.target.get(key, MAX_MANIFEST_BYTES), source=key)
+
+def require_rotated(target: ObjectReader, key: str) -> None:
+    """Raise CorruptData unless this differing copy is a whole manifest: `tierstate keys rotate` replaces those."""
+    if not key.endswith(ObjectKind.MANIFEST):
+        raise CorruptData("the old and the new copy differ: nothing more is deleted", object_key=key)
+    parse_manifest(target.get(key, MAX_MANIFEST_BYTES), source=key)
 
 
 def wait_for_writers(

@@ -43,6 +43,7 @@ from ...storage.object_store import ObjectStore
 from ...storage.wrapped_stores import claimed
 from ..opening.connection import Connection
 from .orders import issuer
+from .topic_stores import pair_stores
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Linux creates a new id at each boot."""
@@ -138,6 +139,7 @@ def changing(connection: Connection) -> Iterator[ObjectStore]:
     if agents write to the bucket.
     """
     connection.followed.stay()
+    pair_stores(connection)
     if not connection.settings.kafka:
         if next(iter(connection.store.list(f"{ROOT}agents/")), None) is not None:
             raise InvalidRequest("agents write to this bucket: kafka.bootstrap.servers is needed to ask whose they are")

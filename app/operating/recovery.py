@@ -41,6 +41,7 @@ from ..opening.connection import Connection
 from ..opening.partitions import bounds_if_known
 from .prefix import take_from_the_dead
 from .prefix_lock import PrefixLock
+from .topic_stores import require_every_store
 
 AGENT_TIMEOUT_S = 2.0
 AGENTS_METRIC = b"remote_copy_lag_segments"
@@ -106,6 +107,7 @@ class RecoveryRequest:
 
 def plan_recovery(connection: Connection, request: RecoveryRequest) -> Recovery:
     """Return a plan from every manifest and, unless it is to be ignored, the archive. Writes nothing."""
+    require_every_store(connection)
     store, broker = connection.store, connection.broker.control
     here = broker.cluster()
     cluster = request.cluster_id or here.cluster_id

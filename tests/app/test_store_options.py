@@ -17,13 +17,14 @@ def test_every_setting_of_the_store_reaches_it() -> None:
         "url": "s3://bucket/prefix", "access_key_id": "id", "secret_access_key": "secret", "path_style": True,
         "proxy": "http://proxy:3128", "sse": "aws:kms", "sse_kms_key_id": "key", "connect_timeout": "1s",
         "read_timeout": "2s", "request_timeout": "3s", "throttle_timeout": "4s", "max_attempts": 6,
-        "part_bytes": "7MiB", "upload_concurrency": 8,
+        "part_bytes": "7MiB", "upload_concurrency": 8, "storage_class": "STANDARD_IA",
     }  # fmt: skip
     assert store_options(Settings.model_validate({"store": store})) == StoreOptions(
         path_style=True,
         proxy="http://proxy:3128",
         sse="aws:kms",
         sse_kms_key_id="key",
+        storage_class="STANDARD_IA",
         connect_timeout=1,
         read_timeout=2,
         request_timeout=3,

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from tierstate.runtime.setting_types import Section
 from tierstate.runtime.settings import FREE, Settings, TopicOverrides
-from tierstate.runtime.settings_keys import FIELDS, environment_name
+from tierstate.runtime.settings_keys import FIELDS, TOPIC_TABLES, environment_name
 
 HEAD = """# Settings
 
@@ -53,6 +53,7 @@ NAMED = {
     "Path": "path",
     "StoreUrl": "URL",
     "HttpUrl": "URL",
+    "TopicStores": "table",
     "SecretStr": "secret",
     "int": "number",
     "bool": "true, false",
@@ -96,7 +97,7 @@ def _table(rows: Sequence[tuple[str, tuple[str, ...] | None]], model: type[BaseM
     yield "| key | type | default | variable | |"
     yield "|---|---|---|---|---|"
     for name, path in rows:
-        variable = f"`{environment_name(path)}`" if path else ""
+        variable = f"`{environment_name(path)}`" if path and path not in TOPIC_TABLES else ""
         cells = (f"`{name}`", _type(model, name), _default(defaults[name]), variable, described[name])
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
@@ -124,7 +125,7 @@ def _type(model: type[BaseModel], name: str) -> str:
 
 
 def _default(value: object) -> str:
-    if value in (None, "", []):
+    if value in (None, "", [], {}):
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

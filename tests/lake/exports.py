@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from tests.fetch.two_tiers import Golden
 from tierstate.app.opening.connection import Advance
+from tierstate.app.opening.moved import StorePlace
 from tierstate.app.opening.split_reads import Access
 from tierstate.fetch.piece import records
 from tierstate.fetch.split import read_split
@@ -38,7 +39,7 @@ from tierstate.storage.options import StoreOptions
 from tierstate.values.schema_registry import RegistryAccess
 
 TOPIC_ID = TopicId.of(b"golden-topic-id!")
-NOWHERE = Access({}, "memory:", StoreOptions(), None)
+NOWHERE = Access({}, StorePlace("memory:", StoreOptions()), None)
 EVERY_COLUMN = tuple(record_schema().names)
 
 

@@ -16,6 +16,7 @@ from tests.wheels import ROOT
 
 DRIVER = """
 import time
+from tierstate.app.opening.moved import StorePlace
 from tierstate.app.opening.split_reads import Access
 from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.columns import Columns
@@ -32,7 +33,7 @@ if __name__ == "__main__":
     shape = Shape(Columns(("offset",)), Isolation.READ_COMMITTED, 1, WRITER)
     plan = ExportPlan("t", TopicId.of(b"0123456789abcdef"), 0, shape, ())
     nowhere = Place("nowhere:", StoreOptions())
-    access = TaskAccess(Access({}, "nowhere:", StoreOptions(), None), nowhere)
+    access = TaskAccess(Access({}, StorePlace("nowhere:", StoreOptions()), None), nowhere)
     tasks = [Task(number, 0, 0, 1) for number in range(50)]
     split = PlannedSplit("t", plan.topic_id, 0, 0, 1, Isolation.READ_COMMITTED, None, ())
     run = in_processes(2)([Job(task, split, access.log, ExportWork(plan, access)) for task in tasks])

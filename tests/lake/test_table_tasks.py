@@ -18,6 +18,7 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tests.operations import run_until
 from tests.twins.manual_clock import ManualClock
+from tierstate.app.opening.moved import StorePlace
 from tierstate.app.opening.split_reads import Access
 from tierstate.lake import table_snapshots
 from tierstate.lake.jobs import Job
@@ -48,7 +49,8 @@ def world(golden_log: Make, tmp_path: Path) -> TableWorld:
 
 def by(world: TableWorld, run_jobs: Run) -> TableWorld:
     """Let these jobs make the files of the world's rounds."""
-    world.access = Access({}, (world.folder.parent / "store").as_uri(), StoreOptions(), None, bucket_alone=True)
+    place = StorePlace((world.folder.parent / "store").as_uri(), StoreOptions())
+    world.access = Access({}, place, None, bucket_alone=True)
     world.means = Means(write=by_tasks(run_jobs))
     return world
 

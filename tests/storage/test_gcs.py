@@ -60,6 +60,16 @@ def test_the_store_keeps_its_promise(gcs_store: GcsStore, promise: Promise) -> N
     promise.check(gcs_store, "contract/")
 
 
+def test_logs_of_segments_alone_have_the_storage_class(gcs_endpoint: str, gcs_bucket: str) -> None:
+    store = GcsStore(gcs_bucket, "", StoreOptions(gcs_endpoint, storage_class="COLDLINE"))
+    store.put_if_absent("small.log", b"x")
+    store.put_if_absent("small.indexes", b"x")
+    store.put_stream("large.log", [bytes(MIB)] * 9)
+    blobs = {blob.name: blob.storage_class for blob in store._client.list_blobs(gcs_bucket)}
+    assert blobs == {"small.log": "COLDLINE", "large.log": "COLDLINE", "small.indexes": "STANDARD"}
+    store.close()
+
+
 def at(fault: str, method: str, *numbers: int) -> Fault:
     """Return the fault at these requests of the method, counted from 0; at all of them without numbers."""
     count = itertools.count()

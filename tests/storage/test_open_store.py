@@ -92,6 +92,21 @@ def test_an_endpoint_is_for_clouds_only(tmp_path: Path) -> None:
         open_store(tmp_path.as_uri(), StoreOptions("http://127.0.0.1:9000"))
 
 
+@pytest.mark.parametrize(
+    ("url", "storage_class", "says"),
+    [
+        ("s3://bucket", "DEEP_ARCHIVE", "not readable at once"),
+        ("s3://bucket", "GLACIER", "not readable at once"),
+        ("az://container", "Archive", "not readable at once"),
+        ("az://container", "STANDARD_IA", "Hot, Cool and Cold"),
+        ("file:///folder", "STANDARD_IA", "takes storage_class"),
+    ],
+)
+def test_a_storage_class_that_no_reader_can_read_at_once_is_refused(url: str, storage_class: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        open_store(url, StoreOptions(storage_class=storage_class))
+
+
 @pytest.mark.parametrize("scheme", ["gs", "az"])
 @pytest.mark.parametrize(
     ("options", "says"),

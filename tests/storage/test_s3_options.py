@@ -58,6 +58,19 @@ def test_objects_are_encrypted_as_asked(open_s3: Open, head: Callable[[str], Any
     assert [head(key)["ServerSideEncryption"] for key in ("small", "large")] == ["AES256", "AES256"]
 
 
+def test_logs_of_segments_alone_have_the_storage_class(open_s3: Open, head: Callable[[str], Any]) -> None:
+    store = open_s3(storage_class="STANDARD_IA")
+    for key in ("small.log", "small.rsm-manifest", "_tierstate/lock"):
+        store.put_if_absent(key, b"x")
+    store.put_stream("large.log", LARGE)
+    open_s3().put_if_absent("before/plain.log", b"x")
+    source = open_s3()
+    source._prefix = "before/"
+    assert store.copy_from(source, "plain.log")
+    keys = ("small.log", "large.log", "plain.log", "small.rsm-manifest", "_tierstate/lock", "before/plain.log")
+    assert [head(key).get("StorageClass") for key in keys] == ["STANDARD_IA"] * 3 + [None] * 3
+
+
 def test_objects_are_encrypted_under_the_kms_key_that_was_named(open_s3: Open, head: Callable[[str], Any]) -> None:
     store = open_s3(sse="aws:kms", sse_kms_key_id="my-key")
     store.put_if_absent("small", b"x")
