@@ -35,6 +35,7 @@ from .table_follow import (
     look_at,
     require_tiered,
 )
+from .table_note import AGAIN_S, LASTING_S, note_of, report
 from .table_snapshots import Retention, expire_some
 
 LOOK_S = 5.0
@@ -127,9 +128,10 @@ def catch_up(
 
 @dataclass
 class Kept(Rounds):
-    """The state of a followed table. ``stopped``: why the table cannot continue, as text for people. ``behind_since``
-    is in ms since 1970, ``due`` and ``retry_at`` (when partitions that are left out are tried again) are in seconds of
-    the monotonic clock.
+    """The state of a followed table. ``stopped``: why the table cannot continue, as text for people. ``noted``: the
+    reason that the table itself shows. ``behind_since`` is in ms since 1970. ``due``, ``retry_at`` (when partitions
+    that are left out are tried again) and ``note_at`` (when a note may be written) are in seconds of the monotonic
+    clock.
     """
 
     lag: int = 0
@@ -139,6 +141,8 @@ class Kept(Rounds):
     stopped: str | None = None
     facts: TableFacts | None = None
     retry_at: float = 0.0
+    noted: str | None = None
+    note_at: float = 0.0
 
     @property
     def format(self) -> str:
@@ -186,10 +190,22 @@ class Keeper:
             except Exception as error:
                 is_bug = not isinstance(error, TierstateError)
                 self._failed(name, kept, f"a bug: {error!r}" if is_bug else str(error), is_bug)
+            self._note(name, kept)
         return acted
+
+    def _note(self, name: str, kept: Kept) -> None:
+        """Write into the table why it cannot continue, if that lasts. Remove the note once the table continues."""
+        now = self._pace.clock.monotonic()
+        if kept.facts is None or kept.stopped == kept.noted or (kept.stopped and now < kept.note_at):
+            return
+        if kept.stopped:
+            kept.note_at = now + AGAIN_S
+        report(self._catalog, name, kept.stopped, TimestampMs(self._pace.clock.now_ms()))
 
     def _failed(self, name: str, kept: Kept, reason: str, is_bug: bool = False) -> None:
         kept.failures += 1
+        if kept.stopped is None:
+            kept.note_at = max(kept.note_at, self._pace.clock.monotonic() + LASTING_S)
         if kept.stopped != reason:
             self._logger.warning("table waits", table=name, reason=reason, exc_info=is_bug)
         kept.stopped = reason
@@ -218,7 +234,8 @@ class Keeper:
 
     def _keep(self, name: str, kept: Kept, stopping: threading.Event) -> bool:
         table = self._catalog.table(name)
-        kept.facts = table.facts
+        note = note_of(table)
+        kept.facts, kept.noted = table.facts, note and note.reason
         log = self._log(table.facts)
         look = look_at(table, log)
         self._saw(kept, look, log)
