@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import is_
 
 from structlog.typing import FilteringBoundLogger
 
@@ -17,6 +18,7 @@ from ..runtime.metrics import Metrics, Sample
 from ..runtime.operation import Operation, run
 from ..state.errors import TierstateError, UnknownOutcome
 from ..state.offsets import TimestampMs
+from ..state.partition_view import PartitionView
 from .jobs import MOVED, TRIES, range_error
 from .log import TopicLog
 from .table import LakeTable
@@ -143,6 +145,17 @@ class Kept(Rounds):
     retry_at: float = 0.0
     noted: str | None = None
     note_at: float = 0.0
+    log: TopicLog | None = None
+    views: list[PartitionView] | None = None
+    """The views of the log at the last look (`TopicLog.views`)."""
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether the log may have changed since the last look, or that look left something to do."""
+        if self.log is None or self.views is None or self.lag or self.stopped:
+            return True
+        views = self.log.views()
+        return views is None or not all(map(is_, views, self.views))
 
     @property
     def format(self) -> str:
@@ -171,14 +184,21 @@ class Keeper:
         """Tables that cannot be loaded. /readyz ignores one that was never loaded: it may be another team's."""
 
     def work(self, stopping: threading.Event) -> None:
+        looked = float("-inf")
         while not stopping.is_set():
-            if not self.turn(stopping):
+            now = self._pace.clock.monotonic()
+            only_news = now < looked + LOOK_S
+            looked = looked if only_news else now
+            if not self.turn(stopping, only_news=only_news):
                 stopping.wait(min(LOOK_S, max(self._pace.interval_s, 0.1)))
 
-    def turn(self, stopping: threading.Event) -> bool:
-        """Check each table, and commit if a commit is due. Returns False if nothing was done."""
+    def turn(self, stopping: threading.Event, *, only_news: bool = False) -> bool:
+        """Check each table, and commit if a commit is due. Returns False if nothing was done.
+
+        ``only_news``: check the tables with news alone. Loading hundreds of tables would delay their rows.
+        """
         acted = False
-        names = self._ours()
+        names = tuple(self.tables) if only_news else self._ours()
         # a dropped table is no longer reported; other threads may be iterating over the earlier dictionary
         self.tables = {name: kept for name, kept in self.tables.items() if name in names}
         for name in names:
@@ -186,6 +206,8 @@ class Keeper:
                 return acted
             kept = self.tables.setdefault(name, Kept())
             try:
+                if only_news and not kept.has_news:
+                    continue
                 acted = self._keep(name, kept, stopping) or acted
             except Exception as error:
                 is_bug = not isinstance(error, TierstateError)
@@ -225,7 +247,8 @@ class Keeper:
         if self._names:
             return self._names
         try:
-            reasons = self._catalog.ours()
+            going_on = {name for name, kept in self.tables.items() if kept.facts is not None and not kept.stopped}
+            reasons = self._catalog.ours(going_on)
         except TierstateError as error:
             self._logger.warning("the catalog does not say which tables there are", reason=str(error))
             return tuple(self.tables)
@@ -236,7 +259,8 @@ class Keeper:
         table = self._catalog.table(name)
         note = note_of(table)
         kept.facts, kept.noted = table.facts, note and note.reason
-        log = self._log(table.facts)
+        kept.log = log = self._log(table.facts)
+        kept.views = log.views()  # before the look: what comes later is news
         look = look_at(table, log)
         self._saw(kept, look, log)
         if self._pace.clock.monotonic() >= kept.retry_at:

@@ -85,6 +85,28 @@ def test_new_records_wait_for_the_interval(world: TableWorld) -> None:
     assert world.table_digest() == world.log_digest()
 
 
+def test_between_two_looks_only_tables_with_news_are_loaded(world: TableWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the rows of one table would wait until hundreds of others were loaded."""
+    load, loaded = LakeCatalog.table, list[str]()
+
+    def noted(catalog: LakeCatalog, name: str) -> LakeTable:
+        loaded.append(name)
+        return load(catalog, name)
+
+    keeper = keeper_of(world, ManualClock(), TableLimits(), interval_s=0.0)
+    while keeper.turn(RUNS):
+        pass
+    monkeypatch.setattr(LakeCatalog, "table", noted)
+    assert keeper.turn(RUNS, only_news=True) is False
+    assert loaded == []
+    copy_another(world)
+    assert keeper.turn(RUNS, only_news=True) is True
+    assert loaded == [NAME]
+    assert keeper.turn(RUNS, only_news=True) is False
+    monkeypatch.undo()
+    assert world.table_digest() == world.log_digest()
+
+
 def listed(world: TableWorld, clock: ManualClock) -> TableStatus:
     status = TableStatus.of_table(world.table())
     status.compare(world.table(), world.log(), clock.now_ms())
