@@ -347,6 +347,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
         from ..app.operating.services import open_serving_parts
         from ..lake.table_keeper import Keeper, feed_table_metrics
         from ..lake.table_open import limits_of, log_of, pace_of
+        from ..log import loaded_kernels as loaded_kernels  # not at the first commit
         from ..runtime.service import Service
 
         with open_serving_parts(settings, logger, "table") as parts:
