@@ -2,7 +2,7 @@
 
 - Fill: 2 GiB in four partitions, JSON of 120 B, by `tierstate table follow --once`; one run each.
 - Follow: the broker gets a segment of 1 MiB every half second, ``table.commit_interval`` is 0. The time runs from the
-  segment's manifest in the store to the snapshot with its rows.
+  segment's manifest in the store to the snapshot with its rows. With 100 tables, segments come to one after another.
 - Plan: pyiceberg names the files of a scan of a table of 3,000 commits. A commit rewrites the list of all snapshots:
   a follower keeps 500 of them at most.
 """
@@ -18,14 +18,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
 
 from tierstate.lake.columns import Columns
 from tierstate.lake.table import Change, LakeTable
@@ -50,6 +52,10 @@ RUNS = 1
 PARTITIONS, SEGMENT_BYTES, SEGMENTS = 4, 8 * MIB, 64
 DDL = "id int, name string, price double, tags array<string>, city string"
 FOLLOWED = 120
+FOLLOWERS = (1, 100)
+"""So many tables, of a topic each, that one process follows."""
+URL_SAFE = str.maketrans("+/", "-_")
+"""confluent_kafka prints topic ids by the other alphabet of base64."""
 COMMITS = 3_000
 NUMBERS = (300, 3_000)
 BESIDE = (500, 10_080)
@@ -66,7 +72,8 @@ def measure(quick: bool = False) -> list[Row]:
         rows += [_beside(folder / str(count), count // 50 if quick else count) for count in BESIDE]
         kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
         site = Site(kafka, folder / "site", "")
-        return rows + _filled(site, 2 if quick else SEGMENTS, 1 if quick else RUNS) + _followed(site, quick)
+        rows += _filled(site, 2 if quick else SEGMENTS, 1 if quick else RUNS)
+        return rows + [row for count in FOLLOWERS for row in _followed(site, 12 if quick else FOLLOWED, count)]
 
 
 # --- filled and checked -----------------------------------------------------------------------------------------------
@@ -112,13 +119,19 @@ def _run(config: Path, *arguments: str) -> float:
 # --- followed ---------------------------------------------------------------------------------------------------------
 
 
-def _followed(site: Site, quick: bool) -> list[Row]:
-    topic = "followed"
-    site.create(topic, 1, MIB)
-    tables = site.log_dir.parent / "followed-tables"
-    config = site.begin(topic, table=f'folder = "{tables}"\ncommit_interval = "0s"')
-    _run(config, "create", topic)
-    store, seen = config.parent / "store", dict[int, float]()
+def _followed(site: Site, segments: int, count: int) -> list[Row]:
+    """Measure a follower of ``count`` tables, of a topic each. Segments come to one topic after another."""
+    topics = [f"followed_{count}_{number}" for number in range(count)]
+    for topic in topics:
+        site.create(topic, 1, MIB)
+    tables = site.log_dir.parent / f"followed-{count}"
+    config = site.begin(f"followed_{count}_.*", table=f'folder = "{tables}"\ncommit_interval = "0s"')
+    producer: Any = Producer({"bootstrap.servers": site.kafka.bootstrap, "log_level": 0})
+    _run(config, "create", topics[0])
+    _alike(site, tables, topics)
+    for topic in topics:
+        _produced(producer, topic)
+    store, seen = config.parent / "store", dict[tuple[str, int], float]()
     with RunningAgent(config), (config.parent / "follow.err").open("wb") as err:
         follower = subprocess.Popen(
             [*TIERSTATE, "table", "follow", "--config", str(config), "--set", f"state_dir={config.parent / 'other'}"],
@@ -126,67 +139,77 @@ def _followed(site: Site, quick: bool) -> list[Row]:
             stderr=err,
         )
         try:
-            place = _Place(tables / "catalog.db")
-            commits = 12 if quick else FOLLOWED
-            producer: Any = Producer({"bootstrap.servers": site.kafka.bootstrap, "log_level": 0})
+            places = _Places(tables / "catalog.db")
 
-            def look() -> int:
-                end = place.end()
-                for base in _copied(store):
-                    if base < end:
-                        seen.setdefault(base, time.time())
-                return len(seen)
+            def look() -> bool:
+                """Note when each copied segment is first visible. Return whether all are."""
+                ends, copied = places.ends(), _copied(store)
+                for topic, base in copied:
+                    if base < ends.get(topic, 0):
+                        seen.setdefault((topic, base), time.time())
+                return seen.keys() >= copied.keys()
 
-            until(lambda: follower.poll() is None and _produced(producer, topic) and look(), 300)
             # what was copied before waited for the follower to start
-            first = max(_copied(store))
-            while len(copied := [base for base in _copied(store) if base > first]) < commits:
+            until(lambda: follower.poll() is None and len(_copied(store)) >= count and look(), 600)
+            first = _copied(store).keys()
+            for number in range(segments):
                 ends = time.monotonic() + 0.5
-                _produced(producer, topic)
+                _produced(producer, topics[number % count])
                 while time.monotonic() < ends:
                     look()
                     time.sleep(0.01)
-            until(lambda: look() and seen.keys() >= set(copied))
+            until(look)
         finally:
             follower.terminate()
             follower.wait(20)
     at = _copied(store)
-    late = sorted(seen[base] - at[base] for base in copied)
-    unit = "s from copied to visible"
+    late = sorted(seen[segment] - at[segment] for segment in at.keys() - first)
+    what, unit = "follow" if count == 1 else f"follow {count} tables", "s from copied to visible"
     return [
-        Row(f"follow, p50 of {len(late)} segments", statistics.median(late), unit),
-        Row("follow, p99", late[min(len(late) - 1, int(len(late) * 0.99))], unit),
+        Row(f"{what}, p50 of {len(late)} segments", statistics.median(late), unit),
+        Row(f"{what}, p99", late[min(len(late) - 1, int(len(late) * 0.99))], unit),
     ]
 
 
-def _produced(producer: Any, topic: str) -> bool:
+def _alike(site: Site, tables: Path, topics: list[str]) -> None:
+    """Make the tables of the other topics as that of the first: a command for each would take minutes."""
+    admin: Any = AdminClient({"bootstrap.servers": site.kafka.bootstrap, "log_level": 0})
+    ids = admin.describe_topics(TopicCollection(topics))
+    with closing(LakeCatalog(_catalog(tables))) as catalog:
+        facts = catalog.table(f"kafka.{topics[0]}").facts
+        for topic in topics[1:]:
+            topic_id = TopicId(str(ids[topic].result().topic_id).translate(URL_SAFE))
+            catalog.create(f"kafka.{topic}", replace(facts, topic=topic, topic_id=topic_id))
+
+
+def _produced(producer: Any, topic: str) -> None:
     """Produce a little more than a segment."""
     for _ in range(1100):
         producer.produce(topic, bytes(1000))
     assert producer.flush(30) == 0
-    return True
 
 
-def _copied(store: Path) -> dict[int, float]:
-    """Return when each segment's manifest was first seen, by its first offset."""
-    return {int(path.name.split("-")[0]): path.stat().st_mtime for path in store.rglob("*.rsm-manifest")}
+def _copied(store: Path) -> dict[tuple[str, int], float]:
+    """Return when each segment's manifest was written, by its topic (without the id) and first offset."""
+    manifests = store.rglob("*.rsm-manifest")
+    return {(path.parts[-3][:-23], int(path.name.split("-")[0])): path.stat().st_mtime for path in manifests}
 
 
-class _Place:
-    """The progress of a table, as its catalog has it now."""
+class _Places:
+    """The progress of each table, as its catalog has it now."""
 
     def __init__(self, catalog: Path) -> None:
         self._catalog = sqlite3.connect(f"file:{catalog}?mode=ro", uri=True)
-        self._known, self._end = "", 0
+        self._urls, self._ends = dict[str, str](), dict[str, int]()
 
-    def end(self) -> int:
-        [metadata_url] = self._catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
-        if metadata_url != self._known:
-            self._known = metadata_url
-            meta = json.loads(Path(metadata_url.removeprefix("file://")).read_bytes())
-            heads = [each for each in meta["snapshots"] if each["snapshot-id"] == meta.get("current-snapshot-id")]
-            self._end = max((json.loads(each["summary"][OFFSETS])["0"] for each in heads), default=0)
-        return self._end
+    def ends(self) -> dict[str, int]:
+        for table, url in self._catalog.execute("SELECT table_name, metadata_location FROM iceberg_tables"):
+            if self._urls.get(table) != url:
+                self._urls[table] = url
+                meta = json.loads(Path(url.removeprefix("file://")).read_bytes())
+                heads = [each for each in meta["snapshots"] if each["snapshot-id"] == meta.get("current-snapshot-id")]
+                self._ends[table] = max((json.loads(each["summary"][OFFSETS])["0"] for each in heads), default=0)
+        return self._ends
 
 
 # --- planned ----------------------------------------------------------------------------------------------------------
@@ -244,11 +267,14 @@ def _beside(folder: Path, count: int) -> Row:
 
 def _empty(folder: Path) -> tuple[LakeCatalog, LakeTable]:
     (folder / "warehouse").mkdir(parents=True)
-    properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": (folder / "warehouse").as_uri()}
-    catalog = LakeCatalog(properties)
+    catalog = LakeCatalog(_catalog(folder))
     columns = Columns(("partition", "offset", "timestamp"))
     facts = TableFacts("t", TopicId.of(b"topic-of-a-bench"), Isolation.READ_COMMITTED, (columns,), False)
     return catalog, catalog.create(NAME, facts)
+
+
+def _catalog(folder: Path) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": (folder / "warehouse").as_uri()}
 
 
 def _commit(table: LakeTable, number: int) -> None:

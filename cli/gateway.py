@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -59,7 +58,7 @@ def command(context: Context, listen: str | None, workers: str | None) -> None:
 
 
 def _opened_gateway(parts: ServingParts, settings: Settings) -> GatewayServer:
-    """Return the server, and freeze the garbage collector. Raises as `api.open.open_gateway`."""
+    """Return the server. Raises as `api.open.open_gateway`."""
     from ..api.open import open_gateway
     from ..broker.callers import Callers, callers_of
 
@@ -77,8 +76,6 @@ def _opened_gateway(parts: ServingParts, settings: Settings) -> GatewayServer:
         settings.registry,
     )
     server.service.tables = tables_of(settings, parts)
-    gc.collect()
-    gc.freeze()  # else a full collection scans all imported modules and delays answers by 0.1 s
     return server
 
 

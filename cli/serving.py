@@ -8,6 +8,7 @@ survive: an interrupted upload is never readable, and the next term sweeps it.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import resource
 import sys
@@ -115,6 +116,8 @@ def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
     if not context.own_process:
         run_services(services, STOP_SECONDS)
         return
+    gc.collect()
+    gc.freeze()  # else a full collection scans all imported modules and delays an answer or a commit by 0.1 to 0.3 s
     closing = _Closing(warn)
     try:
         run_services(services, STOP_SECONDS, closing.begin)

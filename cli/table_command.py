@@ -310,8 +310,10 @@ def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: Ru
         from ..lake.table_commit import by_tasks
         from ..lake.table_follow import Means
         from ..lake.table_keeper import catch_up
+        from ..lake.table_note import report
         from ..lake.table_open import limits_of, open_log, pace_of
 
+        now = connection.clock.now_ms
         for name in tables or catalog.ours():
             try:
                 facts = catalog.table(name).facts
@@ -321,10 +323,14 @@ def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: Ru
                     done = catch_up(catalog, name, log, limits_of(context.settings), pace, means)
             except Exception as error:  # an error of one table does not stop the other tables
                 failed.append(error)
-                context.output.note(f"{name}: {error if isinstance(error, TierstateError) else repr(error)}")
+                reason = str(error) if isinstance(error, TierstateError) else repr(error)
+                context.output.note(f"{name}: {reason}")
+                report(catalog, name, reason, now())
                 continue
-            rows.append((name, done.commits, done.rows, done.files, done.corrupt, done.missed, len(done.waiting)))
-            failed += done.waiting.values()
+            waiting = [*done.waiting.values()]
+            report(catalog, name, str(waiting[0]) if waiting else None, now())
+            rows.append((name, done.commits, done.rows, done.files, done.corrupt, done.missed, len(waiting)))
+            failed += waiting
     columns = ("table", "commits", "rows", "files", "corrupt_records", "missed_offsets", "partitions_waiting")
     context.output.table(columns, rows)
     if failed:
@@ -341,6 +347,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
         from ..app.operating.services import open_serving_parts
         from ..lake.table_keeper import Keeper, feed_table_metrics
         from ..lake.table_open import limits_of, log_of, pace_of
+        from ..log import loaded_kernels as loaded_kernels  # not at the first commit
         from ..runtime.service import Service
 
         with open_serving_parts(settings, logger, "table") as parts:

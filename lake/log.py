@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..app.opening.connection import Connection
@@ -16,6 +16,7 @@ from ..app.operating.orders import issuer, take_back
 from ..app.operating.reader_leases import take_leases
 from ..fetch.gateway import GatewayClient
 from ..fetch.gateway_plans import GatewayGrants, end_plan, leased_plan
+from ..fetch.logical import LogicalPartition
 from ..fetch.plan import PlannedRange, plan, planned
 from ..fetch.planned_split import PlannedSplit, Skipped
 from ..fetch.reader import LogReader
@@ -27,6 +28,7 @@ from ..state.facts import ReaderLease
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.keys import key_of
 from ..state.offsets import Extent, Offset, OffsetRange, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
 from .jobs import records_of
@@ -231,6 +233,7 @@ class TopicLog:
         """``local``: up to the last stable offset. Otherwise only finished segments of the remote tier."""
         self._reader, self.topic, self._isolation, self.access = reader, topic, isolation, access
         self._tier = Tier.AUTO if local else Tier.REMOTE
+        self._parts: list[LogicalPartition] = []
 
     def topic_id(self) -> TopicId:
         return self._reader.topic(self.topic).topic_id
@@ -249,6 +252,18 @@ class TopicLog:
     def is_tiered(self) -> bool:
         """Return whether the tier-state topic ever had a fact of the topic."""
         return any(self.lineage(number).last_epoch is not None for number in self.numbers())
+
+    def views(self) -> list[PartitionView] | None:
+        """Return the view of each partition, which is the same object until a fact changes. None if that is no sign of
+        new records: the local tier is read, too, or a view is missing. The partitions are those of the first call.
+        """
+        if self._tier is not Tier.REMOTE:
+            return None
+        with suppress(TierstateError):
+            if not self._parts:
+                self._parts = [self._reader.partition(self.topic, number) for number in range(self.partitions())]
+            return [part.view() for part in self._parts]
+        return None
 
     def extent(self, partition: int) -> Extent:
         """Return the log start offset, and the end (exclusive) of the part to follow."""

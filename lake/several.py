@@ -46,6 +46,9 @@ class SeveralLogs(TopicLog):
     def number_of(self, topic: object, partition: int) -> int | None:
         return next((at * SPAN + partition for at, log in enumerate(self._logs) if log.topic == topic), None)
 
+    def views(self) -> None:
+        """Return None: a topic may be gone."""
+
     def extent(self, partition: int) -> Extent:
         log, number = self._of(partition)
         return log.extent(number)

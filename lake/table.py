@@ -23,8 +23,11 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, ancestors_of
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
 
 from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageUnavailable, Unavailable, UnknownOutcome
@@ -45,7 +48,7 @@ WRITABLE_FORMAT = 2
 """Iceberg's newest format version that pyiceberg writes: its `TableMetadataV3` raises NotImplementedError."""
 FIRST_SEQUENCE_NUMBER = 1
 """The sequence number of a table's first snapshot."""
-for _frozen in (Snapshot, SnapshotLogEntry):
+for _frozen in (Snapshot, SnapshotLogEntry, Schema, PartitionSpec, SortOrder):
     # pyiceberg copies all metadata deeply, 17 times per commit (its issue 2673); these values are frozen
     setattr(_frozen, "__deepcopy__", lambda self, memo: self)  # noqa: B010
 

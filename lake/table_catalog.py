@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -62,10 +62,16 @@ class LakeCatalog:
                 yield each
                 yield from self._namespaces(each)
 
-    def ours(self) -> dict[str, TierstateError | None]:
-        """Return the tables that follow a topic, with None, and tables that cannot be loaded, with the error."""
+    def ours(self, loaded: Container[str] = ()) -> dict[str, TierstateError | None]:
+        """Return the tables that follow a topic, with None, and tables that cannot be loaded, with the error.
+
+        ``loaded``: tables that the caller has loaded, which follow a topic.
+        """
         reasons: dict[str, TierstateError | None] = {}
         for name in self.names():
+            if name in loaded:
+                reasons[name] = None
+                continue
             try:
                 with foreign(table=name):
                     properties = self._catalog.load_table(_identifier(name)).properties

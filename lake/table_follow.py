@@ -261,7 +261,6 @@ def _look_for_tombstones(look: Look, tombstones: Tombstones, number: int) -> Non
     if reach.start == reach.end:  # no row can lack a deletion
         look.place = look.place.with_({number: replace(reach, seen=look.seen[number])})
     elif tombstones.may_lack(reach.seen):
-        look.news.pop(number, None)
         look.lost[number] = reach.start
     elif number not in look.news:
         if tombstones.is_old(reach.seen):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import is_
 
 from structlog.typing import FilteringBoundLogger
 
@@ -17,6 +18,7 @@ from ..runtime.metrics import Metrics, Sample
 from ..runtime.operation import Operation, run
 from ..state.errors import TierstateError, UnknownOutcome
 from ..state.offsets import TimestampMs
+from ..state.partition_view import PartitionView
 from .jobs import MOVED, TRIES, range_error
 from .log import TopicLog
 from .table import LakeTable
@@ -35,6 +37,7 @@ from .table_follow import (
     look_at,
     require_tiered,
 )
+from .table_note import AGAIN_S, LASTING_S, note_of, report
 from .table_snapshots import Retention, expire_some
 
 LOOK_S = 5.0
@@ -127,9 +130,10 @@ def catch_up(
 
 @dataclass
 class Kept(Rounds):
-    """The state of a followed table. ``stopped``: why the table cannot continue, as text for people. ``behind_since``
-    is in ms since 1970, ``due`` and ``retry_at`` (when partitions that are left out are tried again) are in seconds of
-    the monotonic clock.
+    """The state of a followed table. ``stopped``: why the table cannot continue, as text for people. ``noted``: the
+    reason that the table itself shows. ``behind_since`` is in ms since 1970. ``due``, ``retry_at`` (when partitions
+    that are left out are tried again) and ``note_at`` (when a note may be written) are in seconds of the monotonic
+    clock.
     """
 
     lag: int = 0
@@ -139,6 +143,19 @@ class Kept(Rounds):
     stopped: str | None = None
     facts: TableFacts | None = None
     retry_at: float = 0.0
+    noted: str | None = None
+    note_at: float = 0.0
+    log: TopicLog | None = None
+    views: list[PartitionView] | None = None
+    """The views of the log at the last look (`TopicLog.views`)."""
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether the log may have changed since the last look, or that look left something to do."""
+        if self.log is None or self.views is None or self.lag or self.stopped:
+            return True
+        views = self.log.views()
+        return views is None or not all(map(is_, views, self.views))
 
     @property
     def format(self) -> str:
@@ -167,14 +184,21 @@ class Keeper:
         """Tables that cannot be loaded. /readyz ignores one that was never loaded: it may be another team's."""
 
     def work(self, stopping: threading.Event) -> None:
+        looked = float("-inf")
         while not stopping.is_set():
-            if not self.turn(stopping):
+            now = self._pace.clock.monotonic()
+            only_news = now < looked + LOOK_S
+            looked = looked if only_news else now
+            if not self.turn(stopping, only_news=only_news):
                 stopping.wait(min(LOOK_S, max(self._pace.interval_s, 0.1)))
 
-    def turn(self, stopping: threading.Event) -> bool:
-        """Check each table, and commit if a commit is due. Returns False if nothing was done."""
+    def turn(self, stopping: threading.Event, *, only_news: bool = False) -> bool:
+        """Check each table, and commit if a commit is due. Returns False if nothing was done.
+
+        ``only_news``: check the tables with news alone. Loading hundreds of tables would delay their rows.
+        """
         acted = False
-        names = self._ours()
+        names = tuple(self.tables) if only_news else self._ours()
         # a dropped table is no longer reported; other threads may be iterating over the earlier dictionary
         self.tables = {name: kept for name, kept in self.tables.items() if name in names}
         for name in names:
@@ -182,14 +206,28 @@ class Keeper:
                 return acted
             kept = self.tables.setdefault(name, Kept())
             try:
+                if only_news and not kept.has_news:
+                    continue
                 acted = self._keep(name, kept, stopping) or acted
             except Exception as error:
                 is_bug = not isinstance(error, TierstateError)
                 self._failed(name, kept, f"a bug: {error!r}" if is_bug else str(error), is_bug)
+            self._note(name, kept)
         return acted
+
+    def _note(self, name: str, kept: Kept) -> None:
+        """Write into the table why it cannot continue, if that lasts. Remove the note once the table continues."""
+        now = self._pace.clock.monotonic()
+        if kept.facts is None or kept.stopped == kept.noted or (kept.stopped and now < kept.note_at):
+            return
+        if kept.stopped:
+            kept.note_at = now + AGAIN_S
+        report(self._catalog, name, kept.stopped, TimestampMs(self._pace.clock.now_ms()))
 
     def _failed(self, name: str, kept: Kept, reason: str, is_bug: bool = False) -> None:
         kept.failures += 1
+        if kept.stopped is None:
+            kept.note_at = max(kept.note_at, self._pace.clock.monotonic() + LASTING_S)
         if kept.stopped != reason:
             self._logger.warning("table waits", table=name, reason=reason, exc_info=is_bug)
         kept.stopped = reason
@@ -209,7 +247,8 @@ class Keeper:
         if self._names:
             return self._names
         try:
-            reasons = self._catalog.ours()
+            going_on = {name for name, kept in self.tables.items() if kept.facts is not None and not kept.stopped}
+            reasons = self._catalog.ours(going_on)
         except TierstateError as error:
             self._logger.warning("the catalog does not say which tables there are", reason=str(error))
             return tuple(self.tables)
@@ -218,8 +257,10 @@ class Keeper:
 
     def _keep(self, name: str, kept: Kept, stopping: threading.Event) -> bool:
         table = self._catalog.table(name)
-        kept.facts = table.facts
-        log = self._log(table.facts)
+        note = note_of(table)
+        kept.facts, kept.noted = table.facts, note and note.reason
+        kept.log = log = self._log(table.facts)
+        kept.views = log.views()  # before the look: what comes later is news
         look = look_at(table, log)
         self._saw(kept, look, log)
         if self._pace.clock.monotonic() >= kept.retry_at:

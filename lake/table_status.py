@@ -14,6 +14,7 @@ from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
 from .table_follow import behind_since, look_at, require_tiered
+from .table_note import note_of
 from .table_place import ROWS, TablePlace, summary_of
 from .table_shape import shape_text
 
@@ -104,6 +105,8 @@ class TableStatus:
             self.reason = READS.format(table.name)
         self.skipped = [gap._asdict() | table.facts.columns.place_of(gap.partition) for gap in gaps]
         self.state = "behind" if look.lag or look.lost else "current"
+        if self.state == "behind" and (note := note_of(table)) is not None:
+            self.state, self.reason = "stopped", f"{note.reason} (reported by a follower at {moment(note.at)})"
         for failure in look.waiting.values():
             raise failure
 

@@ -19,6 +19,7 @@ from tierstate.cli.main import run
 from tierstate.consumer.connect import connect
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_keeper import FollowPace, Keeper
+from tierstate.lake.table_note import LASTING_S
 from tierstate.lake.table_open import catalog_properties, fresh_attempt, limits_of, open_log
 from tierstate.lake.table_snapshots import Retention
 from tierstate.runtime.settings_load import load_settings
@@ -142,8 +143,13 @@ def test_a_table_follows_the_others_and_the_damaged_one_once_it_is_mended(comman
     assert commands.named(err)
     checked = commands.document("table", "check", made["table"], "--local", code=FINDING)
     assert [each["rows"] for each in checked["partitions"]] == [0, RECORDS]
+    [listed] = commands.document("table", "list")
+    assert listed["state"] == "stopped"
+    assert commands.named(listed["reason"])
     commands.mend_it()
     assert commands.document("table", "follow", "--once", "--local")[0]["rows"] == RECORDS
+    [listed] = commands.document("table", "list")
+    assert (listed["state"], listed["reason"]) == ("current", None)
     commands.break_it(how)
     checked = commands.document("table", "check", made["table"], "--local", code=CORRUPT)
     assert [each["partition"] for each in checked["partitions"]] == [1]
@@ -172,11 +178,17 @@ def test_a_service_that_keeps_a_table_says_what_waits_and_tries_again(commands: 
             assert kept.rows == RECORDS
             assert commands.named(kept.stopped or "")
             assert keeper.turn(runs) is False, "it does not read the damaged partition at each look"
+            clock.advance(LASTING_S)
+            keeper.turn(runs)
+            [listed] = commands.document("table", "list")
+            assert listed["state"] == "stopped"
+            assert commands.named(listed["reason"])
             commands.mend_it()
             clock.advance(60)
             while keeper.turn(runs):
                 pass
             assert (kept.rows, kept.stopped) == (2 * RECORDS, None)
+            assert commands.document("table", "list")[0]["reason"] is None
     catalog.close()
 
 

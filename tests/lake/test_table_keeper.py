@@ -28,6 +28,7 @@ from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_follow import TableLimits
 from tierstate.lake.table_keeper import FollowPace, Keeper, Kept, feed_table_metrics
 from tierstate.lake.table_layout import Key
+from tierstate.lake.table_note import LASTING_S, note_of, report
 from tierstate.lake.table_snapshots import Retention
 from tierstate.lake.table_status import TableStatus
 from tierstate.runtime.clock import SystemClock
@@ -84,6 +85,28 @@ def test_new_records_wait_for_the_interval(world: TableWorld) -> None:
     assert world.table_digest() == world.log_digest()
 
 
+def test_between_two_looks_only_tables_with_news_are_loaded(world: TableWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the rows of one table would wait until hundreds of others were loaded."""
+    load, loaded = LakeCatalog.table, list[str]()
+
+    def noted(catalog: LakeCatalog, name: str) -> LakeTable:
+        loaded.append(name)
+        return load(catalog, name)
+
+    keeper = keeper_of(world, ManualClock(), TableLimits(), interval_s=0.0)
+    while keeper.turn(RUNS):
+        pass
+    monkeypatch.setattr(LakeCatalog, "table", noted)
+    assert keeper.turn(RUNS, only_news=True) is False
+    assert loaded == []
+    copy_another(world)
+    assert keeper.turn(RUNS, only_news=True) is True
+    assert loaded == [NAME]
+    assert keeper.turn(RUNS, only_news=True) is False
+    monkeypatch.undo()
+    assert world.table_digest() == world.log_digest()
+
+
 def listed(world: TableWorld, clock: ManualClock) -> TableStatus:
     status = TableStatus.of_table(world.table())
     status.compare(world.table(), world.log(), clock.now_ms())
@@ -122,6 +145,22 @@ def test_the_log_line_tells_rows_that_went_from_rows_that_were_rewritten(world: 
     went, rewritten = before - world.rows().num_rows, rows_in(world.named_files() - files)
     assert went > 0 < rewritten
     assert (line["step"], line["rows"], line["rewritten_rows"]) == ("expired", went, rewritten)
+
+
+def test_another_engines_commit_is_answered_at_once_and_delays_no_record(world: TableWorld) -> None:
+    """Otherwise that engine's next expiry would take every snapshot with the place."""
+    clock = ManualClock()
+    keeper = keeper_of(world, clock, TableLimits())
+    assert keeper.turn(RUNS) is True
+    clock.advance(60)
+    with world.table().iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():
+        pass
+    assert world.table().is_place_covered
+    assert keeper.turn(RUNS) is True
+    assert not world.table().is_place_covered
+    copy_another(world)
+    assert keeper.turn(RUNS) is True
+    assert world.table_digest() == world.log_digest()
 
 
 def test_so_much_log_does_not_wait(world: TableWorld) -> None:
@@ -193,16 +232,38 @@ def test_a_table_whose_columns_cannot_become_what_is_met_stops_and_no_other(gold
         world.produce(COUNT)
         with world.catalog() as catalog:
             catalog.create(OTHER, replace(world.table().facts, versions=(Columns(EVERY_COLUMN),), grows=()))
+        clock = ManualClock()
         world.server.answers["/schemas/ids/3"] = answer_of(avro_record(("id", "string")))
-        keeper = keeper_of(world, ManualClock(), TableLimits(), interval_s=0.0)
+        keeper = keeper_of(world, clock, TableLimits(), interval_s=0.0)
         while keeper.turn(RUNS):
             pass
         [stopped_table] = keeper.stopped()
         assert stopped_table.startswith(f"table {NAME}: ")
         assert "field=id" in stopped_table
         assert "schema=3" in stopped_table
+        noted_at_once = len(world.table().iceberg.metadata.metadata_log)
         assert keeper.tables[OTHER].lag == 0
         assert keeper.tables[OTHER].rows == COUNT
+        assert listed(world, clock).state == "behind", "the failure may be over soon"
+        clock.advance(LASTING_S)
+        for _ in range(3):
+            keeper.turn(RUNS)
+        status = listed(world, clock)
+        assert (status.state, keeper.tables[NAME].noted) == ("stopped", keeper.tables[NAME].stopped)
+        assert "field=id" in (status.reason or "")
+        assert len(world.table().iceberg.metadata.metadata_log) == noted_at_once + 1, "each note is a commit"
+
+
+def test_a_table_has_its_reason_only_while_it_cannot_go_on(world: TableWorld) -> None:
+    table, now = world.table(), SystemClock().now_ms()
+    with world.catalog() as catalog:
+        for reason in ("one", "one", "another", None, None):
+            report(catalog, NAME, reason, now)
+            note = note_of(world.table())
+            assert (note and note.reason) == reason
+        report(catalog, "kafka.none", "no such table", now)
+    assert len(world.table().iceberg.metadata.metadata_log) == len(table.iceberg.metadata.metadata_log) + 3
+    assert world.table().place() == table.place()
 
 
 def test_records_for_new_columns_do_not_wait_again(golden_log: Make, tmp_path: Path) -> None:
@@ -244,13 +305,20 @@ def test_a_bug_at_one_table_stops_that_table_and_no_other(world: TableWorld, mon
         return put(table, url, pieces, partition)
 
     monkeypatch.setattr(LakeTable, "put", broken)
-    keeper = keeper_of(world, ManualClock(), TableLimits())
+    clock = ManualClock()
+    keeper = keeper_of(world, clock, TableLimits())
     assert keeper.turn(RUNS) is True
     assert keeper.stopped() == ["table kafka.a: a bug: OverflowError('date value out of range')"]
     assert world.table_digest() == world.log_digest()
+    clock.advance(LASTING_S)
+    keeper.turn(RUNS)
+    keeper.turn(RUNS)
+    assert "a bug" in (keeper.tables["kafka.a"].noted or "")
     monkeypatch.undo()
     keeper.turn(RUNS)
     assert keeper.stopped() == []
+    with world.catalog() as catalog:
+        assert note_of(catalog.table("kafka.a")) is None
 
 
 def test_asked_to_stop_it_begins_nothing(world: TableWorld) -> None:

@@ -24,6 +24,7 @@ from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
 from tierstate.lake.table_place import OFFSETS, PLACE, Reach
 from tierstate.lake.table_repair import newer_metadata, repair
+from tierstate.lake.table_snapshots import expire
 from tierstate.lake.table_upkeep import compact
 from tierstate.runtime.operation import run
 from tierstate.state.errors import CorruptData, InvalidRequest
@@ -90,6 +91,21 @@ def test_a_place_that_ends_below_the_rows_is_not_believed(world: TableWorld) -> 
     place = {**json.loads(iceberg.properties[PLACE]), OFFSETS: json.dumps({"0": 100})}
     with iceberg.transaction() as transaction:
         transaction.set_properties({PLACE: json.dumps(place)})
+    with pytest.raises(PlaceLost):
+        world.table().place()
+
+
+def test_a_place_that_is_newer_than_the_rows_is_not_believed(world: TableWorld) -> None:
+    """Another tool rolled the table back, to as many rows."""
+    iceberg = world.table().iceberg
+    with iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():
+        pass
+    earlier = world.table().head
+    assert earlier is not None
+    assert run(world.round()).step is Step.RESTATED
+    world.table().iceberg.manage_snapshots().set_current_snapshot(earlier.snapshot_id).commit()
+    table = world.table()
+    assert expire(table, [each.snapshot_id for each in table.iceberg.snapshots() if each != earlier])
     with pytest.raises(PlaceLost):
         world.table().place()
 

@@ -1,0 +1,153 @@
+"""Tables of a compacted topic, by a clock: rows stay only while no tombstone can have been removed unread."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lake.tables import TableWorld
+from tests.lake.test_table_upsert import BYTES, COUNT, fold, keyed_topic, produce, require_log
+from tests.lake.typed_logs import folder_of
+from tests.lake.typed_tables import Make
+from tests.twins.manual_clock import ManualClock
+from tierstate.lake.compacted import Tombstones
+from tierstate.lake.log import TopicLog
+from tierstate.lake.table_check import check_table
+from tierstate.lake.table_follow import Step, TableLimits, look_at
+from tierstate.lake.table_shape import TableShape
+from tierstate.runtime.operation import run
+from tierstate.state.errors import InvalidRequest
+from tierstate.state.offsets import Extent, TimestampMs
+
+pytestmark = pytest.mark.extended
+KEPT_S = 100
+IN_TIME_S, LATE_S = 74, 75
+"""A quarter of the time is left for clocks that differ."""
+RECORDS = keyed_topic()
+
+
+class Cleaned(TableWorld):
+    """A table of a topic whose cleaner keeps tombstones for `KEPT_S`."""
+
+    clock: ManualClock
+
+    def log(self) -> TopicLog:
+        log = super().log()
+        log.tombstones = Tombstones(self.clock, KEPT_S * 1000)
+        return log
+
+    @property
+    def seen(self) -> TimestampMs | None:
+        return self.table().place().partitions[0].seen
+
+    def steps(self, most: int = 30) -> list[Step]:
+        """Run rounds until there is nothing to do, and return their steps."""
+        steps = list[Step]()
+        while (step := run(self.round()).step) is not Step.NOTHING:
+            assert len(steps) < most
+            steps.append(step)
+        return steps
+
+
+@pytest.fixture
+def world(golden_log: Make, tmp_path: Path) -> Cleaned:
+    golden = golden_log(path=folder_of(tmp_path / "topic", RECORDS, a_batch=5, a_segment=40, apart_ms=3_600_000))
+    limits = TableLimits(file_bytes=700, commit_bytes=1_500)
+    world = Cleaned(golden, tmp_path / "table", columns=BYTES, limits=limits, shape=TableShape(), upsert=("key",))
+    world.clock = ManualClock()
+    produce(world, 160)
+    assert set(world.steps()) == {Step.APPENDED}
+    return world
+
+
+def test_rows_that_were_all_in_time_stay(world: Cleaned) -> None:
+    world.clock.advance(IN_TIME_S)
+    produce(world, COUNT)
+    assert Step.LOST_BRANCH not in world.steps()
+    assert require_log(world) == fold(RECORDS, COUNT)
+
+
+def test_after_a_longer_absence_the_log_is_folded_again_once(world: Cleaned) -> None:
+    world.clock.advance(LATE_S)
+    produce(world, COUNT)
+    first, *rest = world.steps()
+    assert first is Step.LOST_BRANCH
+    assert set(rest) == {Step.APPENDED}
+    assert require_log(world) == fold(RECORDS, COUNT)
+
+
+def test_while_nothing_is_written_the_place_is_committed_again_in_time(world: Cleaned) -> None:
+    for _ in range(8):
+        world.clock.advance(KEPT_S / 4)
+        assert world.steps() == [Step.RESTATED]
+        assert world.seen == world.clock.now_ms()
+
+
+def test_a_commit_that_leaves_records_for_the_next_proves_no_tombstone_read(world: Cleaned) -> None:
+    seen = world.seen
+    world.clock.advance(IN_TIME_S)
+    produce(world, COUNT)
+    assert run(world.round()).step is Step.APPENDED
+    assert look_at(world.table(), world.log()).lag
+    assert world.seen == seen
+    world.clock.advance(LATE_S - IN_TIME_S)
+    assert world.steps()[0] is Step.LOST_BRANCH
+
+
+def test_a_place_has_the_time_before_its_end_was_read(world: Cleaned, monkeypatch: pytest.MonkeyPatch) -> None:
+    extent = TopicLog.extent
+
+    def slow(log: TopicLog, partition: int) -> Extent:
+        world.clock.advance(1)
+        return extent(log, partition)
+
+    monkeypatch.setattr(TopicLog, "extent", slow)
+    now = world.clock.now_ms()
+    assert look_at(world.table(), world.log()).seen == {0: now}
+
+
+def test_records_that_were_read_for_too_long_are_not_committed(world: Cleaned) -> None:
+    produce(world, COUNT)
+    place, late = world.table().place(), world.round()
+    next(late)
+    world.clock.advance(LATE_S)
+    assert run(late).step is Step.RACED
+    assert world.table().place() == place
+    assert world.steps()[0] is Step.LOST_BRANCH
+    assert require_log(world) == fold(RECORDS, COUNT)
+
+
+def test_a_first_commit_that_takes_longer_than_tombstones_stay_names_the_setting(world: Cleaned) -> None:
+    world.clock.advance(LATE_S)
+    assert run(world.round()).step is Step.LOST_BRANCH
+    late = world.round()
+    next(late)
+    world.clock.advance(LATE_S)
+    with pytest.raises(InvalidRequest, match=r"set the topic's delete\.retention\.ms higher"):
+        run(late)
+
+
+def test_another_tools_expiry_keeps_the_time_of_the_place(world: Cleaned) -> None:
+    seen = world.seen
+    iceberg: Any = world.table().iceberg
+    with iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():
+        pass
+    world.table().iceberg.maintenance.expire_snapshots().older_than(datetime.now() + timedelta(hours=1)).commit()
+    assert len(world.table().iceberg.snapshots()) == 1
+    assert world.seen == seen
+    assert Step.LOST_BRANCH not in world.steps()
+
+
+def test_the_check_leaves_out_rows_whose_records_the_cleaner_may_have_removed(world: Cleaned) -> None:
+    produce(world, COUNT)
+    later = {key for key, _ in RECORDS[160:] if key is not None}
+    rows = fold(RECORDS, 160)
+    older = [at for at in rows if RECORDS[at][0] in later]
+    checked = check_table(world.table(), world.log(), window_bytes=2_000)
+    [partition] = checked.partitions
+    assert checked.findings == []
+    assert (partition.rows, partition.older) == (len(rows) - len(older), len(older))
+    assert older
