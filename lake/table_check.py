@@ -196,7 +196,7 @@ def _windows(
     log: TopicLog, number: int, written: Written, window_bytes: int
 ) -> Iterator[tuple[Offset, Offset, pa.Table]]:
     """Yield consecutive ranges with the log's records in them. Times that a table cannot have are replaced."""
-    for split in log.splits(number, written.start, written.end, window_bytes):
+    for split in log.planned(number, Extent(written.start, written.end)).splits(window_bytes):
         with closing(log.read(split)) as batches:
             records = pa.Table.from_batches([within_years(each) for each in batches], record_schema())
             yield split.start, split.end, records
