@@ -55,6 +55,10 @@ class PlannedRange:
         """Return the estimated bytes of log. For local parts, only the number of offsets is known."""
         return int(sum(len(part.offsets) * self._rate(part) for part in self.whole.parts))
 
+    def splits(self, max_bytes: int) -> list[PlannedSplit]:
+        """Return the range in splits of about ``max_bytes`` bytes of log."""
+        return [split for split, _ in self.cut(Groups(max_bytes, max_bytes))]
+
     def cut(self, groups: Groups) -> Iterator[tuple[PlannedSplit, bool]]:
         """Yield splits in order, and whether each begins a group. No split contains skipped offsets."""
         split: list[PlannedPart] = []
@@ -90,7 +94,7 @@ def plan(
 ) -> list[PlannedSplit]:
     """Return splits of ``(topic, partition) -> (start, end)``, end exclusive, in order. Raises as `planned`."""
     ranges_of_plan = planned(reader, ranges, isolation=isolation, tier=tier)
-    return [split for each in ranges_of_plan for split, _ in each.cut(Groups(max_split_bytes, max_split_bytes))]
+    return [split for each in ranges_of_plan for split in each.splits(max_split_bytes)]
 
 
 def planned(

@@ -340,32 +340,3 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for each in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def first_difference(these: pa.Table, those: pa.Table) -> tuple[str, int] | None:
-    """Return the first column that differs, and its first row that differs. Returns None if the tables are equal. Both
-    tables must have the same number of rows and the same schema.
-    """
-    for name in these.column_names:
-        one, other = these.column(name).combine_chunks(), those.column(name).combine_chunks()
-        if not same(one, other):
-            return name, next(at for at in range(len(one)) if not same(one.slice(at, 1), other.slice(at, 1)))
-    return None
-
-
-def same(these: pa.Array, those: pa.Array) -> bool:
-    """Return whether two arrays of one type have equal values and nulls. Floats compare by bits: NaN equals NaN."""
-    kind = these.type
-    if pa.types.is_floating(kind):
-        bits = {32: pa.int32(), 64: pa.int64()}[kind.bit_width]
-        return bool(these.view(bits).equals(those.view(bits)))
-    if pa.types.is_map(kind):
-        entries = pa.list_(pa.struct([kind.key_field, kind.item_field]))
-        return same(these.cast(entries), those.cast(entries))
-    if pa.types.is_struct(kind):
-        parts = zip(these.flatten(), those.flatten(), strict=True)
-        return these.is_valid().equals(those.is_valid()) and all(same(*pair) for pair in parts)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        lengths = (pc.list_value_length(each) for each in (these, those))
-        return next(lengths).equals(next(lengths)) and same(these.flatten(), those.flatten())
-    return bool(these.equals(those))

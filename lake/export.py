@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ..app.opening.connection import Advance, ShowProgress
-from ..fetch.plan import Groups
 from ..fetch.planned_split import PlannedPart, PlannedSplit, Skipped
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset, OffsetRange
@@ -150,7 +149,7 @@ class Export:
             except TierstateError as error:
                 done.not_exported.append(FailedRange(partition, start, end, range_error(error)))
                 continue
-            for split, _ in outline.cut(Groups(request.file_bytes, request.file_bytes)):
+            for split in outline.splits(request.file_bytes):
                 tasks.append(Task(len(tasks), partition, split.start, split.end))
             skipped += outline.whole.skipped
         if not tasks and not skipped:

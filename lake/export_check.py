@@ -5,28 +5,32 @@ longer be compared, only the bytes of its files are checked.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import IO, TYPE_CHECKING
+from functools import partial
+from itertools import chain, groupby
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..log.record_digest import RecordDigest
+from ..log.record_digest import RangeDigests
 from ..state.errors import ObjectNotFound, TierstateError
 from ..state.offsets import ByteRange, Offset
 from ..state.routing import Tier
 from ..storage.object_store import ObjectReader
 from ..values.schema_registry import RegistryAccess
-from .columns import Rows, first_difference
+from .columns import Rows
 from .export_plan import ExportedFile, ExportPlan, TaskDone, covered, kept
 from .export_task import sha256_of
 from .jobs import Job, Task, range_error
 from .names import day_name, file_key, has_range_of, manifest_key
 from .parquet import by_date, row_groups
+from .proof import difference, in_step
+from .spill import divided
 
 if TYPE_CHECKING:
     from .export import Export, Refuse
@@ -159,31 +163,31 @@ def check_task(
 ) -> TaskChecked:
     """Read the files of a task, and compare them with the log, whose keys and values are typed again.
 
-    ``batches``: as for `parquet.laid_out`. ``task`` begins later than the exported task if the log does. Memory: two
-    row groups. Disk: the files of a task. Raises the errors of the store and of ``batches``.
+    ``batches``: as for `parquet.row_groups`. ``task`` begins later than the exported task if the log does. Memory: two
+    row groups. Disk: a file, and the records of other dates. Raises the errors of the store and of ``batches``.
     """
     findings = [each for file in done.files for each in check_bytes(file, place)]
-    damaged = {each.key for each in findings}
-    skipped_days = {file.date for file in done.files if file.key in damaged}
-    rows = Rows(plan.shape.columns, registry)
-    whole = all(has_range_of(task, file.key) for file in done.files)
-    with ExitStack() as opened:
-        files = [
-            opened.enter_context(closing(_Compared(file, place, None if whole else task.start)))
-            for file in sorted(done.files, key=lambda each: each.first_offset)
-            if file.date not in skipped_days
-        ]
-        for group in row_groups(batches, plan.shape.row_group_bytes):
-            for day, records in by_date(group):
-                date = day_name(day)
-                for file in files:
-                    if file.date == date:
-                        records = file.compare(rows, records)
-                if len(records) and date not in skipped_days:
-                    problem = "the log has records that are in no file"
-                    findings.append(Finding(file_key(plan, task, day, 0), problem, _first(records)))
-        findings += [finding for file in files if (finding := file.end()) is not None]
-    return TaskChecked(tuple(findings), done.records if whole else sum(file.records for file in files))
+    damaged = {file.date for file in done.files if file.key in {each.key for each in findings}}
+    files = defaultdict[str, list[ExportedFile]](list)
+    for file in sorted(done.files, key=lambda each: each.first_offset):
+        files[file.date].append(file)
+    whole, records = all(has_range_of(task, file.key) for file in done.files), 0
+    compare = partial(_compare_date, place, Rows(plan.shape.columns, registry), None if whole else task.start)
+    with closing(divided(row_groups(batches, plan.shape.row_group_bytes), by_date)) as days:
+        dated = ((day_name(day), file_key(plan, task, day), groups) for day, groups in days)
+        for date, key, groups in chain(dated, _left(files)):
+            of_date = files.pop(date, [])
+            if date not in damaged:
+                count, finding = compare(of_date, key, groups)
+                records += count
+                findings += filter(None, [finding])
+    return TaskChecked(tuple(findings), done.records if whole else records)
+
+
+def _left(files: Mapping[str, list[ExportedFile]]) -> Iterator[tuple[str, str, Iterator[pa.Table]]]:
+    """Yield the dates of which the log has no records."""
+    for date in list(files):
+        yield date, "", iter(())
 
 
 def check_bytes(file: ExportedFile, place: ObjectReader) -> Iterator[Finding]:
@@ -199,64 +203,49 @@ def check_bytes(file: ExportedFile, place: ObjectReader) -> Iterator[Finding]:
         yield Finding(file.key, "the file's bytes are not those that were written (SHA-256)")
 
 
-class _Compared:
-    """A file that is read in step with the log. ``start``: the log's first offset, or None if it has all of the file.
-    Rows below ``start`` are left out, and then the digest of all records cannot be compared.
+def _compare_date(
+    place: ObjectReader,
+    rows: Rows,
+    start: int | None,
+    files: Sequence[ExportedFile],
+    key: str,
+    groups: Iterator[pa.Table],
+) -> tuple[int, Finding | None]:
+    """Return how many records a task has of a date, and the first difference of its files of that date. There is one
+    file, or several of an earlier version. ``key``: of the file that the task would make now.
+
+    ``start``: the log's first offset, or None if the log has all of the files. Rows below it are left out, and then the
+    digest of all records cannot be compared.
     """
+    digests = RangeDigests([(file.first_offset, file.last_offset + 1) for file in files])
+    before, none = rows.corrupt, rows.schema.empty_table()
 
-    def __init__(self, file: ExportedFile, place: ObjectReader, start: int | None) -> None:
-        self.date, self.records = file.date, 0
-        self._file, self._start, self._digest, self._corrupt = file, start, RecordDigest(), 0
-        self._finding: Finding | None = None
-        self._copy: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-check-")
-        for piece in place.stream_range(file.key, ByteRange(0, file.bytes)):
-            self._copy.write(piece)
-        parquet = pq.ParquetFile(self._copy)
-        self._groups = map(parquet.read_row_group, range(parquet.num_row_groups))
-        self._waiting = parquet.schema_arrow.empty_table()
+    def expected() -> Iterator[pa.Table]:
+        for records in groups:
+            digests.update(records)
+            yield rows.of(records)
 
-    def close(self) -> None:
-        self._copy.close()
-
-    def compare(self, rows: Rows, records: pa.Table) -> pa.Table:
-        """Compare the next rows with these records, as far as the file reaches. Return the records behind it."""
-        count = pc.sum(pc.less_equal(records.column("offset"), self._file.last_offset)).as_py() or 0
-        behind, records = records.slice(count), records.slice(0, count)
-        if self._finding is None and count:
-            self.records += count
-            self._digest.update(records)
-            before, expected = rows.corrupt, rows.of(records)
-            self._corrupt += rows.corrupt - before
-            there = self._next(count)
-            if there.num_rows < count:
-                self._finding = Finding(self._file.key, "it lacks rows that the log has", _first(records))
-            elif first_difference(there.cast(expected.schema), expected) is not None:
-                self._finding = Finding(self._file.key, "rows are not the log's", _first(records))
-        return behind
-
-    def end(self) -> Finding | None:
-        """Return the file's first difference. The log has no more records of the file."""
-        if self._finding is not None:
-            return self._finding
-        if self._next(1).num_rows:
-            return Finding(self._file.key, "it has rows that the log does not have")
-        if self._start is None:
-            if (self._digest.hexdigest(), self._digest.count) != (self._file.digest, self._file.records):
-                return Finding(self._file.key, "the record digest of the manifest is not that of the log")
-            if self._corrupt != self._file.corrupt:
-                problem = f"it has {self._corrupt} corrupt records, the manifest says {self._file.corrupt}"
-                return Finding(self._file.key, problem)
-        return None
-
-    def _next(self, count: int) -> pa.Table:
-        """Return the next rows, fewer than ``count`` only at the end of the file."""
-        while self._waiting.num_rows < count and (group := next(self._groups, None)) is not None:
-            if self._start is not None:
-                group = group.filter(pc.greater_equal(group.column("offset"), self._start))
-            self._waiting = pa.concat_tables([self._waiting, group])
-        rows, self._waiting = self._waiting.slice(0, count), self._waiting.slice(count)
-        return rows
+    key = files[0].key if files else key
+    with closing(_rows_of(place, files, start)) as stored:
+        for have, want in in_step(stored, expected(), none):
+            if (different := difference(have.cast(none.schema), want, "offset")) is not None:
+                return digests.whole.count, Finding(key, *different)
+    if start is None:
+        for file, digest in zip(files, digests.parts, strict=True):
+            if (digest.hexdigest(), digest.count) != (file.digest, file.records):
+                return file.records, Finding(file.key, "the record digest of the manifest is not that of the log")
+        corrupt, named = rows.corrupt - before, sum(file.corrupt for file in files)
+        if corrupt != named:
+            return digests.whole.count, Finding(key, f"it has {corrupt} corrupt records, the manifest says {named}")
+    return digests.whole.count, None
 
 
-def _first(records: pa.Table) -> int:
-    return int(records.column("offset")[0].as_py())
+def _rows_of(place: ObjectReader, files: Sequence[ExportedFile], start: int | None) -> Generator[pa.Table, None, None]:
+    """Yield the row groups of the files, without rows below ``start``."""
+    for file in files:
+        with tempfile.TemporaryFile(prefix="tierstate-check-") as copy:
+            for piece in place.stream_range(file.key, ByteRange(0, file.bytes)):
+                copy.write(piece)
+            parquet = pq.ParquetFile(copy)
+            for group in map(parquet.read_row_group, range(parquet.num_row_groups)):
+                yield group if start is None else group.filter(pc.greater_equal(group.column("offset"), start))

@@ -29,11 +29,8 @@ class Ledger:
 
     def plans(self) -> list[ExportPlan]:
         """Return the plans in order of their numbers."""
-        plans_in_order = []
-        for each in self.place.list(names.plans_of(self.topic_id)):
-            if (number := names.plan_number(each.key)) is not None:
-                plans_in_order.append(self._plan(each.key, number))
-        return plans_in_order
+        numbers = {each.key: names.plan_number(each.key) for each in self.place.list(names.plans_of(self.topic_id))}
+        return [self._plan(key, number) for key, number in numbers.items() if number is not None]
 
     def open_plans(self) -> list[ExportPlan]:
         """Return the plans without a manifest: at most one unfinished plan, and given-up plans that may have strays."""
@@ -54,11 +51,9 @@ class Ledger:
 
     def done(self, plan: ExportPlan) -> dict[int, TaskDone]:
         """Return the outcomes of tasks that were committed or given up, by number of the task."""
-        outcomes = {}
-        for each in self.place.list(names.task_key(plan, 0).removesuffix("000000.json")):
-            outcome = TaskDone.of_json(self._read(each.key))
-            outcomes[outcome.task] = outcome
-        return outcomes
+        keys = self.place.list(names.task_key(plan, 0).removesuffix("000000.json"))
+        outcomes = (TaskDone.of_json(self._read(each.key)) for each in keys)
+        return {each.task: each for each in outcomes}
 
     def missing(self, plan: ExportPlan) -> list[Task]:
         """Return the tasks that were given up, or have no outcome yet."""

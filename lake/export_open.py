@@ -19,7 +19,7 @@ from ..values.schema_registry import registry_access
 from .export import Export
 from .export_ledger import Ledger
 from .export_plan import Place, TaskAccess
-from .log import ExportedLog, Keep, OwnLog, gateway_log, leased, no_lease
+from .log import ExportedLog, GatewayLog, Keep, OwnLog, leased, no_lease
 from .runs import Run
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class Into:
 
     @contextmanager
     def opened(self, topic: str, log: ExportedLog, access: LogAccess, keep: Keep) -> Iterator[Export]:
+        """Yield the export of a topic. Raises InvalidRequest if readers would ignore the topic's folder."""
+        if topic.startswith(HIDDEN):
+            raise InvalidRequest("a folder whose name begins with _ or . is left out by its readers", topic=topic)
         place, topic_id = place_of(self.settings, self.url), log.topic_id(topic)
         with closing(place.open() if self.make or place.is_there() else MemoryStore()) as store:
             tasks = TaskAccess(access, place, registry_access(self.settings.registry))
@@ -59,11 +62,7 @@ def place_of(settings: Settings, url: str) -> Place:
 
 @contextmanager
 def open_export(connection: ReadersConnection, topic: str, partition: int | None, into: Into) -> Iterator[Export]:
-    """Yield the export. Its leases are ended when the block ends.
-
-    Raises InvalidRequest if readers would ignore the topic's folder, and the errors of opening the parts.
-    """
-    _check_name(topic)
+    """Yield the export. Its leases are ended when the block ends. Raises the errors of opening the parts."""
     partitions = find_partitions(connection.control, topic, partition)
     view = connection.view(partitions)
     log = OwnLog(connection.reader(view))
@@ -77,15 +76,9 @@ def open_export(connection: ReadersConnection, topic: str, partition: int | None
 @contextmanager
 def open_gateway_export(access: GatewayAccess, topic: str, into: Into) -> Iterator[Export]:
     """Yield the export as `open_export` does, through a gateway. No credentials of bucket or brokers are needed."""
-    _check_name(topic)
     with (
         closing(access.client()) as client,
-        gateway_log(client, into.tell) as log,
+        closing(GatewayLog(client, into.tell)) as log,
         into.opened(topic, log, access, no_lease) as export,
     ):
         yield export
-
-
-def _check_name(topic: str) -> None:
-    if topic.startswith(HIDDEN):
-        raise InvalidRequest("a folder whose name begins with _ or . is left out by its readers", topic=topic)

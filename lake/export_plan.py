@@ -197,13 +197,12 @@ def covered(plans: Iterable[ExportPlan]) -> dict[int, list[OffsetRange]]:
 
 def uncovered(ranges: Ranges, have: Mapping[int, list[OffsetRange]]) -> list[tuple[int, Offset, Offset]]:
     """Return the requested ranges that are not in ``have``: ``(partition, start, end)``, end exclusive, ascending."""
-    missing = []
-    for partition, (start, end) in sorted(ranges.items()):
-        left = [OffsetRange(start, Offset(end - 1))] if start < end else []
-        for range_ in have.get(partition, ()):
-            left = [rest for each in left for rest in each.without(range_)]
-        missing += [(partition, each.start, Offset(each.end + 1)) for each in left]
-    return missing
+    return [
+        (partition, missing.start, Offset(missing.end + 1))
+        for partition, (start, end) in sorted(ranges.items())
+        if start < end
+        for missing in OffsetRange(start, Offset(end - 1)).without(*have.get(partition, ()))
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 The plan and the records determine each byte of a file. So a second run of a task, after a crash or concurrent, makes
 the same files and finds those that exist. Until the task is committed, no process relies on any of its files.
 
-Memory: one row group, decoded and encoded, and an upload's parts. Disk (the folder for temporary files): the files of
-one task, about as large as `file_bytes` of the request.
+Memory: one row group, decoded and encoded, and an upload's parts. Disk (the folder for temporary files): one file of
+the task, and the records of its other dates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from contextlib import closing
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,37 +27,37 @@ from .columns import Rows
 from .export_ledger import Ledger, differs, given_up
 from .export_plan import ExportedFile, ExportPlan, TaskDone
 from .jobs import Task
-from .names import date_of, file_key
-from .parquet import ParquetFile, finished_files, laid_out
+from .names import day_name, file_key
+from .parquet import ParquetFile, by_date, finished_files, row_groups
+from .spill import divided
 
 
 class DescribedFile(ParquetFile):
-    """A file, and the data of its records for the ledger."""
+    """A file with the rows that ``rows`` makes of its records, and the data of the records for the ledger."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, rows: Rows) -> None:
         super().__init__(schema)
+        self._rows, self._corrupt_before = rows, rows.corrupt
         self._groups: list[tuple[int, int, int, int]] = []
         """The first and last offset of each row group, and its earliest and latest timestamp in microseconds."""
-        self._digest, self._corrupt = RecordDigest(), 0
+        self._digest = RecordDigest()
 
-    def add(self, records: pa.Table, rows: Rows) -> None:
-        """Add a row group with the rows that ``rows`` makes of these records."""
+    def add(self, records: pa.Table) -> None:
+        """Add a row group with the rows of these records."""
         offsets, times = records.column("offset").chunk(0), records.column("timestamp").chunk(0).cast(pa.int64())
         earliest, latest = (each.as_py() for each in pc.min_max(times).values())
         self._groups.append((offsets[0].as_py(), offsets[-1].as_py(), earliest, latest))
         self._digest.update(records)
-        before = rows.corrupt
-        self.write(rows.of(records))
-        self._corrupt += rows.corrupt - before
+        super().add(self._rows.of(records))
 
-    def described(self, key: str, task: Task) -> ExportedFile:
-        """Return the ledger's entry for the finished file."""
+    def described(self, plan: ExportPlan, task: Task, day: int) -> ExportedFile:
+        """Return the ledger's entry for the finished file of a day."""
         size, sha256 = self.sha256()
         firsts, lasts, earliest, latest = zip(*self._groups, strict=True)
         return ExportedFile(
-            key=key,
+            key=file_key(plan, task, day),
             partition=task.partition,
-            date=date_of(key),
+            date=day_name(day),
             records=self._digest.count,
             first_offset=firsts[0],
             last_offset=lasts[-1],
@@ -67,7 +66,7 @@ class DescribedFile(ParquetFile):
             bytes=size,
             sha256=sha256,
             digest=self._digest.hexdigest(),
-            corrupt=self._corrupt,
+            corrupt=self._rows.corrupt - self._corrupt_before,
         )
 
 
@@ -79,7 +78,7 @@ def export_task(
     registry: RegistryAccess | None = None,
     skipped: tuple[Skipped, ...] = (),
 ) -> Operation[TaskDone]:
-    """Run the task. ``batches``: the records, as `parquet.laid_out` takes them. Return the committed outcome.
+    """Run the task. ``batches``: the records, as `parquet.row_groups` takes them. Return the committed outcome.
 
     Raises the errors of the store and ``batches``, and DiskFull. Raises CorruptData if another run made other files,
     and InvalidRequest if the task was given up while it ran.
@@ -88,13 +87,14 @@ def export_task(
     schema = rows.schema.with_metadata(
         {"tierstate.topic_id": str(plan.topic_id), "tierstate.isolation": plan.shape.isolation.value}
     )
-    groups = laid_out(batches, plan.shape.row_group_bytes, partial(file_key, plan, task))
-    making = finished_files(groups, lambda: DescribedFile(schema), lambda file, records: file.add(records, rows))
     files: list[ExportedFile] = []
-    with closing(making):
-        for key, file in making:
-            described = file.described(key, task)
-            yield f"put {key}"
+    with (
+        closing(divided(row_groups(batches, plan.shape.row_group_bytes), by_date)) as days,
+        closing(finished_files(days, lambda: DescribedFile(schema, rows))) as finished,
+    ):
+        for day, file in finished:
+            described = file.described(plan, task, day)
+            yield f"put {described.key}"
             _put(ledger.place, described, file)
             files.append(described)
     outcome = TaskDone(task.number, tuple(sorted(files, key=lambda each: each.key)), skipped=skipped)

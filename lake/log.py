@@ -17,7 +17,7 @@ from ..app.operating.reader_leases import take_leases
 from ..fetch.gateway import GatewayClient
 from ..fetch.gateway_plans import GatewayGrants, end_plan, leased_plan
 from ..fetch.logical import LogicalPartition
-from ..fetch.plan import PlannedRange, plan, planned
+from ..fetch.plan import PlannedRange, planned
 from ..fetch.planned_split import PlannedSplit, Skipped
 from ..fetch.reader import LogReader
 from ..follower.follower import Follower
@@ -95,7 +95,7 @@ class Leases:
         if not ranges:
             return
         with self._lock:
-            covered = bool(self._taken) and all(_within(extent, self._ranges.get(at)) for at, extent in ranges.items())
+            covered = bool(self._taken) and all(extent.within(self._ranges.get(at)) for at, extent in ranges.items())
             self._ranges = dict(ranges)
             if not covered:
                 self._take()
@@ -115,7 +115,7 @@ class Leases:
             self._refused = True
             self._tell(f"no lease keeps what is read, should it expire meanwhile: {error}")
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End all leases that were taken. A lease that cannot be ended expires."""
         self._renewal.end()
         for lease in self._taken:
@@ -126,10 +126,6 @@ class Leases:
         self._taken.clear()
 
 
-def _within(inner: Extent, outer: Extent | None) -> bool:
-    return outer is not None and outer.start <= inner.start and inner.end <= outer.end
-
-
 @contextmanager
 def leased(
     connection: object, view: object, topic_id: TopicId, what: str, tell: Callable[[str], None]
@@ -138,11 +134,8 @@ def leased(
     if not (isinstance(connection, Connection) and isinstance(view, Follower)):
         yield no_lease
         return
-    leases = Leases(connection, view, topic_id, what, tell)
-    try:
+    with closing(Leases(connection, view, topic_id, what, tell)) as leases:
         yield leases.keep
-    finally:
-        leases.end()
 
 
 class OwnLog:
@@ -168,7 +161,7 @@ class GatewayLog:
     because the last task of a long job may begin hours after it was planned. ``lease_s``: seconds.
     """
 
-    def __init__(self, client: GatewayClient, tell: Callable[[str], None], lease_s: float) -> None:
+    def __init__(self, client: GatewayClient, tell: Callable[[str], None], lease_s: float = LEASE_S) -> None:
         self.source, self._tell, self._lease_s = client, tell, lease_s
         self._plans: dict[str, RemoteSegment] = {}
         """One segment of each plan, by the plan's name."""
@@ -180,7 +173,7 @@ class GatewayLog:
     def planned(
         self, topic: str, partition: int, extent: Extent, isolation: Isolation, *, leased: bool = False
     ) -> PlannedRange:
-        """Return how to read a range. ``leased``: the range will be read, and the gateway keeps it until `end`."""
+        """Return how to read a range. ``leased``: the range will be read, and the gateway keeps it until `close`."""
         tier, lease_s = (Tier.PREFER_REMOTE, self._lease_s) if leased else (Tier.AUTO, 0.0)
         head, ranges = leased_plan(self.source, {(topic, partition): extent}, isolation, tier, lease_s, self._tell)
         segment = next((part.segment for part in ranges[0].whole.parts if part.segment is not None), None)
@@ -189,7 +182,7 @@ class GatewayLog:
             self._renewal.begin()
         return ranges[0]
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End all plans. A lease that cannot be ended expires."""
         self._renewal.end()
         for name, segment in self._plans.items():
@@ -205,16 +198,6 @@ class GatewayLog:
                     grants.grant(segment)
             except TierstateError as error:
                 self._tell(f"a lease was not renewed, and what it keeps may go: {error}")
-
-
-@contextmanager
-def gateway_log(client: GatewayClient, tell: Callable[[str], None], lease_s: float = LEASE_S) -> Iterator[GatewayLog]:
-    """Yield the log. Its plans are ended when the block ends."""
-    log = GatewayLog(client, tell, lease_s)
-    try:
-        yield log
-    finally:
-        log.end()
 
 
 ExportedLog: TypeAlias = OwnLog | GatewayLog
@@ -238,16 +221,20 @@ class TopicLog:
     def topic_id(self) -> TopicId:
         return self._reader.topic(self.topic).topic_id
 
-    def partitions(self) -> int:
-        return self._reader.topic(self.topic).partitions
-
     def numbers(self) -> Iterator[int]:
         """Yield the numbers by which the other methods and the table's place name partitions."""
-        yield from range(self.partitions())
+        yield from range(self._reader.topic(self.topic).partitions)
 
     def number_of(self, topic: object, partition: int) -> int | None:
         """Return the number of a partition that an error names."""
         return partition
+
+    def _topic_partition(self, number: int) -> tuple[str, int]:
+        """Return the topic and the partition that have this number."""
+        return self.topic, number
+
+    def _log(self, number: int) -> LogicalPartition:
+        return self._reader.partition(*self._topic_partition(number))
 
     def is_tiered(self) -> bool:
         """Return whether the tier-state topic ever had a fact of the topic."""
@@ -267,37 +254,31 @@ class TopicLog:
 
     def extent(self, partition: int) -> Extent:
         """Return the log start offset, and the end (exclusive) of the part to follow."""
-        start, end = self._reader.extent(self.topic, partition, isolation=self._isolation, tier=self._tier)
-        log = self._reader.partition(self.topic, partition)
+        start, end = self._reader.extent(*self._topic_partition(partition), isolation=self._isolation, tier=self._tier)
+        log = self._log(partition)
         # below sure_end, the view's lineage is surely that of the log that is read
         sure_end = log.sure_end(log.fresh_view(), log.local_bounds())
         return Extent(start, Offset(max(start, min(end, sure_end))))
 
     def lineage(self, partition: int) -> Lineage:
         """Return the lineage of the leader's log below the end of `extent`. It is empty until a fact has it."""
-        return self._reader.partition(self.topic, partition).view().lineage
+        return self._log(partition).view().lineage
 
-    def splits(self, partition: int, start: Offset, end: Offset, split_bytes: int) -> list[PlannedSplit]:
-        """Return the range ``[start, end)``, cut into splits of about ``split_bytes`` bytes of log."""
-        ranges = {(self.topic, partition): (start, end)}
-        return plan(self._reader, ranges, isolation=self._isolation, max_split_bytes=split_bytes)
+    def planned(self, partition: int, extent: Extent) -> PlannedRange:
+        """Return how to read a range, which is not empty: from the remote tier where possible."""
+        return planned(self._reader, {self._topic_partition(partition): extent}, isolation=self._isolation)[0]
 
     def skipped(self, partition: int, start: Offset, end: Offset) -> list[Skipped]:
         """Return the accepted gaps within ``[start, end)``."""
-        log = self._reader.partition(self.topic, partition)
+        log = self._log(partition)
         end = min(end, log.local_bounds().local_start)
         gaps = log.fresh_view().skipped(OffsetRange(start, Offset(end - 1))) if start < end else []
         return [Skipped(partition, gap.start, Offset(gap.end + 1)) for gap in gaps]
 
     def copied_at(self, partition: int, offset: Offset) -> TimestampMs | None:
         """Return when the segment with this offset was copied. Returns None if no segment has it."""
-        owner = self._reader.partition(self.topic, partition).view().coverage.at(offset)
+        owner = self._log(partition).view().coverage.at(offset)
         return None if owner is None else owner.segment.copied_at
-
-    def log_bytes(self, partition: int, start: Offset, end: Offset) -> int:
-        """Return the approximate bytes of log in ``[start, end)``."""
-        ranges = {(self.topic, partition): (start, end)}
-        return sum(each.log_bytes for each in planned(self._reader, ranges, isolation=self._isolation))
 
     def read(self, split: PlannedSplit) -> Generator[pa.RecordBatch, None, None]:
         """Yield exactly the records of a split. Close the generator after use."""

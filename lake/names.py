@@ -6,9 +6,10 @@
     _tierstate_export/x2Qk…/00000000/manifest.json                                                the export is complete
     _tierstate_export/x2Qk…/00000000/given-up.json                                                it ended incomplete
 
-A file's name has its partition, the range of its task (end exclusive), the topic id and the export's number, and ``+1``
-where a task needed another file for a date. So two exports never make files with the same name, and files of a given-up
-export can be deleted while another exports the same records. Readers of folders ignore names that begin with ``_``.
+A file's name has its partition, the range of its task (end exclusive), the topic id and the export's number. So two
+exports never make files with the same name, and files of a given-up export can be deleted while another exports the
+same records. Earlier versions added ``+1`` to a task's next file of a date. Readers of folders ignore names that begin
+with ``_``.
 
 A table's file has the id of the attempt that wrote it, so no two writers ever write the same file.
 """
@@ -31,9 +32,9 @@ _TABLE_FILE = re.compile(
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
-def file_key(plan: ExportPlan, task: Task, day: int, part: int) -> str:
-    """Return a file's key. ``day``: since 1970-01-01 UTC. ``part``: number of the task's earlier files of that day."""
-    return f"{plan.topic}/{day_folder(day)}/{_range(task)}{_whose(plan)}{_again(part)}.parquet"
+def file_key(plan: ExportPlan, task: Task, day: int) -> str:
+    """Return the key of a task's file of a day, which is counted from 1970-01-01 UTC."""
+    return f"{plan.topic}/date={day_name(day)}/{_range(task)}{_whose(plan)}.parquet"
 
 
 def is_file_of(plan: ExportPlan, key: str) -> bool:
@@ -59,10 +60,6 @@ def rewritten_file(attempt: str, partition: int, first_offset: int, reason: str,
 def is_table_file(path: str) -> bool:
     """Return whether an attempt may have written this path, which is relative to a table's own location."""
     return _TABLE_FILE.fullmatch(path) is not None
-
-
-def day_folder(day: int) -> str:
-    return f"date={day_name(day)}"
 
 
 def _range(task: Task) -> str:
@@ -108,8 +105,3 @@ def manifest_key(plan: ExportPlan) -> str:
 
 def given_up_key(plan: ExportPlan) -> str:
     return f"{plans_of(plan.topic_id)}{plan.number:08d}/given-up.json"
-
-
-def date_of(key: str) -> str:
-    """Return the date of a file's records from its key, as `day_name` writes it."""
-    return key.rsplit("/", 2)[1].removeprefix("date=")

@@ -5,9 +5,9 @@ column, zstd for all. If a dictionary reaches 1 MiB, the encoder writes the rest
 never repeat cost no more than without a dictionary. Each column chunk has its smallest and largest value, so that
 readers find offsets and times without reading the rest.
 
-    pieces of either tier, of any size  ->  groups of `row_group_bytes`  ->  one table per date, in offset order
+    pieces of either tier, of any size  ->  groups of `row_group_bytes`  ->  divided by date or partition  ->  files
 
-Records are grouped by size, and each group is split by date. The borders of groups depend on the records alone. So the
+Records are grouped by size, and each group is divided. The borders of groups depend on the records alone. So the
 same records make the same files, from whatever tier, chunk or window they were read. Memory: one group, and the batch
 that completed it. Both the writers and the checkers of files use this module.
 """
@@ -17,8 +17,8 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from itertools import chain
 from typing import IO, TypeVar
 
 import numpy as np
@@ -71,7 +71,7 @@ class ParquetFile:
         self._file = tempfile.TemporaryFile(prefix="tierstate-export-")
         self._writer = writer_of(self._file, schema, deltas)
 
-    def write(self, rows: pa.Table) -> None:
+    def add(self, rows: pa.Table) -> None:
         """Add a row group with these rows."""
         with disk_errors():
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
@@ -103,27 +103,22 @@ class ParquetFile:
 
 
 F = TypeVar("F", bound=ParquetFile)
+K = TypeVar("K")
 
 
 def finished_files(
-    groups: Iterable[RowGroup], begin: Callable[[], F], add: Callable[[F, pa.Table], None]
-) -> Generator[tuple[str, F], None, None]:
-    """Write row groups into files. Yield each finished file with its name; it is closed when the next one is requested.
-
-    ``begin`` opens a file, and ``add`` adds records to it. Close the generator: that closes the files.
+    files: Iterable[tuple[K, Iterator[pa.Table]]], begin: Callable[[], F]
+) -> Generator[tuple[K, F], None, None]:
+    """Write the row groups of one file after another, as `spill.divided` yields them. Yield each finished file; it is
+    closed when the next one is requested. Without rows there is no file. ``begin`` opens a file.
     """
-    making: dict[str, F] = {}
-    with ExitStack() as stack:
-        for group in groups:
-            if group.records is not None:
-                if group.name not in making:
-                    making[group.name] = stack.enter_context(closing(begin()))
-                add(making[group.name], group.records)
-                continue
-            file = making.pop(group.name)
-            file.finish()
-            yield group.name, file
-            file.close()
+    for key, groups in files:
+        if (first := next(groups, None)) is not None:
+            with closing(begin()) as file:
+                for group in chain([first], groups):
+                    file.add(group)
+                file.finish()
+                yield key, file
 
 
 @contextmanager
@@ -140,8 +135,6 @@ RECORD_BYTES = 32
 """Bytes that count for a record in addition to its key, value and headers."""
 HEADER_BYTES = 16
 DAY_US = 86_400_000_000
-MOST_DATES = 200
-"""The maximum number of open files of a task. Before one more date, all open files are finished."""
 _ZERO = constant(0, pa.int32())
 
 
@@ -203,37 +196,3 @@ def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
     if first == last:
         return [(first, table)]
     return [(int(day), table.take(as_column(np.flatnonzero(days == day))).combine_chunks()) for day in np.unique(days)]
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """The next row group of a file: ``records`` as they were decoded. None means that the file is complete."""
-
-    name: str
-    records: pa.Table | None
-
-
-def laid_out(
-    batches: Iterable[pa.RecordBatch], group_bytes: int, name_of: Callable[[int, int], str]
-) -> Iterator[RowGroup]:
-    """Yield the row groups of a task's files. The records alone determine them, not the batches.
-
-    ``batches``: exactly the records of the task, as `log.decode` makes them, with headers. ``name_of`` names a file by
-    the day of its records, and by the number of this task's earlier files of that day.
-    """
-    begun: dict[int, str] = {}
-    parts: dict[int, int] = {}
-    for group in row_groups(batches, group_bytes):
-        for day, records in by_date(group):
-            if day not in begun:
-                if len(begun) == MOST_DATES:
-                    yield from _ended(begun)
-                begun[day] = name_of(day, parts.get(day, 0))
-                parts[day] = parts.get(day, 0) + 1
-            yield RowGroup(begun[day], records)
-    yield from _ended(begun)
-
-
-def _ended(begun: dict[int, str]) -> Iterator[RowGroup]:
-    for day in sorted(begun):
-        yield RowGroup(begun.pop(day), None)

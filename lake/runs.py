@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..state.errors import TierstateError, Unavailable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from .jobs import Job
@@ -32,8 +30,6 @@ Run: TypeAlias = "Callable[[Sequence[Job]], Iterator[tuple[int, Any]]]"
 outcome. Any other error is raised, and ends the other jobs. Closing the generator ends them too.
 """
 
-SCHEMA = "number int, said binary"
-"""A row of a Spark job: a job or its outcome, pickled."""
 _NEEDED = (
     "lake.export_plan",
     "lake.export_task",
@@ -112,21 +108,7 @@ def by_spark(session: Callable[[], SparkSession]) -> Run:
     def run(jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         if not jobs:
             return
-        spark = session()
-        rows = [(job.number, pickle.dumps(job)) for job in jobs]
         # one Spark task each: Spark repeats a whole task when an executor is lost
-        frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), SCHEMA)
-        for row in frame.mapInArrow(_do_all, SCHEMA).collect():
-            yield row["number"], pickle.loads(row["said"])
+        yield from session().sparkContext.parallelize(jobs, len(jobs)).map(do).collect()
 
     return run
-
-
-def _do_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Do jobs in an executor, and yield their outcomes."""
-    import pyarrow as pa  # not at the top: processes start sooner without it
-
-    for batch in batches:
-        for packed in batch.column("said").to_pylist():
-            number, outcome = do(pickle.loads(packed))
-            yield pa.RecordBatch.from_arrays([[number], [pickle.dumps(outcome)]], schema=batch.schema)

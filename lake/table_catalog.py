@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import (
-    NamespaceAlreadyExistsError,
-    NoSuchTableError,
-    NotInstalledError,
-    TableAlreadyExistsError,
-)
+from pyiceberg.exceptions import NoSuchTableError, NotInstalledError, TableAlreadyExistsError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -115,27 +111,16 @@ class LakeCatalog:
         with foreign(table=name):
             with suppress(NoSuchTableError):
                 self._catalog.drop_table(_identifier(name))
-            with suppress(NamespaceAlreadyExistsError):
-                self._catalog.create_namespace(_identifier(name)[:-1])
+            self._catalog.create_namespace_if_not_exists(_identifier(name)[:-1])
             self._catalog.register_table(_identifier(name), metadata_url)
 
     def create(self, name: str, facts: TableFacts, shape: TableShape = UNPARTITIONED) -> LakeTable:
         """Create an empty table. Raises InvalidRequest if the name is taken."""
-        require_columns(facts.columns)
-        schema = iceberg_schema(facts.columns.schema())
-        namespace = _identifier(name)[:-1]
-        spec, order = shape.spec(schema, facts.columns), shape.order(schema, facts.columns)
+        definition = _definition(facts, shape)
         with foreign(table=name):
-            with suppress(NamespaceAlreadyExistsError):
-                self._catalog.create_namespace(namespace)
+            self._catalog.create_namespace_if_not_exists(_identifier(name)[:-1])
             try:
-                created = self._catalog.create_table(
-                    _identifier(name),
-                    schema,
-                    partition_spec=spec,
-                    sort_order=order,
-                    properties=facts.as_properties(),
-                )
+                created = self._catalog.create_table(_identifier(name), **definition, properties=facts.as_properties())
             except TableAlreadyExistsError as error:
                 raise InvalidRequest("there is a table of this name", table=name) from error
             # before the first row, so that a second table of this name never shares a folder with this one
@@ -171,13 +156,18 @@ def _begin_branch(table: Table, facts: TableFacts) -> None:
 
 def require_new(catalog: LakeCatalog, name: str, facts: TableFacts, shape: TableShape = UNPARTITIONED) -> None:
     """Raise InvalidRequest if `LakeCatalog.create` would."""
-    require_columns(facts.columns)
-    schema = iceberg_schema(facts.columns.schema())
-    shape.spec(schema, facts.columns)
-    shape.order(schema, facts.columns)
+    _definition(facts, shape)
     _identifier(name)
     if name in catalog.names():
         raise InvalidRequest("there is a table of this name", table=name)
+
+
+def _definition(facts: TableFacts, shape: TableShape) -> dict[str, Any]:
+    """Return the schema and the shape of a new table."""
+    require_columns(facts.columns)
+    schema = iceberg_schema(facts.columns.schema())
+    spec, order = shape.spec(schema, facts.columns), shape.order(schema, facts.columns)
+    return {"schema": schema, "partition_spec": spec, "sort_order": order}
 
 
 def _identifier(name: str) -> tuple[str, ...]:

@@ -23,9 +23,10 @@ from ..log.record_digest import RecordDigest
 from ..runtime.units import counted
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset
-from .columns import Columns, aligned, beyond_years, first_difference, within_years
+from .columns import Columns, aligned, beyond_years, within_years
 from .jobs import range_error
 from .log import Keep, TopicLog, no_lease
+from .proof import difference
 from .table import LakeTable
 from .table_files import rows_between
 from .table_follow import require_tiered
@@ -167,7 +168,7 @@ def _check_partition(
                 records = of_offsets(records, "offset", newest.offsets)
             checked.rows += rows.num_rows
             expected = aligned(made_by.of(records), rows.select(made_by.schema.names).schema)
-            if (problem_at := _difference(rows, expected, table.column("offset"))) is not None:
+            if (problem_at := difference(rows, expected, table.column("offset"))) is not None:
                 findings.append(TableFinding(number, *problem_at))
                 alike = False
             if pc.any(beyond_years(records.column("timestamp"))).as_py():
@@ -195,27 +196,7 @@ def _windows(
     log: TopicLog, number: int, written: Written, window_bytes: int
 ) -> Iterator[tuple[Offset, Offset, pa.Table]]:
     """Yield consecutive ranges with the log's records in them. Times that a table cannot have are replaced."""
-    for split in log.splits(number, written.start, written.end, window_bytes):
+    for split in log.planned(number, Extent(written.start, written.end)).splits(window_bytes):
         with closing(log.read(split)) as batches:
             records = pa.Table.from_batches([within_years(each) for each in batches], record_schema())
             yield split.start, split.end, records
-
-
-def _difference(rows: pa.Table, expected: pa.Table, offset: str) -> tuple[str, int | None] | None:
-    """Return the first difference of a window and its offset. Returns None if the rows are those of the log."""
-    have, want = rows.column(offset).combine_chunks(), expected.column(offset).combine_chunks()
-    if not have.equals(want):
-        if len(lacking := _not_in(want, have)):
-            problem = counted(len(lacking), "record of the log is no row", "records of the log are no rows")
-            return problem, lacking[0].as_py()
-        if len(strange := _not_in(have, want)):
-            return f"{counted(len(strange), 'row is no record', 'rows are no records')} of the log", strange[0].as_py()
-        counts = pc.value_counts(have)
-        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-        return f"{counted(len(have) - len(want), 'row is', 'rows are')} there again", twice[0].as_py()
-    unlike = first_difference(rows.select(expected.column_names), expected)
-    return None if unlike is None else (f"the column {unlike[0]} is not the log's", want[unlike[1]].as_py())
-
-
-def _not_in(these: pa.Array, those: pa.Array) -> pa.Array:
-    return these.filter(pc.invert(pc.is_in(these, value_set=those)))

@@ -94,14 +94,10 @@ def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapp
             if start < end:
                 drop |= {file.file_path: file for file in table.data_files(table.between(number, start, end))}
         for file in drop.values():
-            if not all(_within(extent, ranges.get(number)) for number, extent in partitions_of(table, file).items()):
+            if not all(extent.within(ranges.get(number)) for number, extent in partitions_of(table, file).items()):
                 yield from rewrite_without(table, attempt, file, partial(_rest, table, ranges))
     attempt.dropped = sum(file.record_count for file in drop.values())
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), tuple(drop.values()))))
-
-
-def _within(inner: Extent, outer: Extent | None) -> bool:
-    return outer is not None and outer.start <= inner.start and inner.end <= outer.end
 
 
 def _rest(table: LakeTable, ranges: Mapping[int, Extent], number: int, rows: pa.Table) -> pa.Table:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Protocol
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from ..state.offsets import Extent, Offset
 from .columns import Rows, aligned, within_years
 from .jobs import Task
 from .names import table_file
-from .parquet import DELTAS, ParquetFile, row_groups
+from .parquet import DELTAS, ParquetFile, finished_files, row_groups
 from .table import LakeTable
 from .table_layout import ROW_GROUP_BYTES, SORTED_BYTES
 
@@ -92,23 +91,17 @@ def put_rows(
     most: int | None,
     keep: Callable[[pa.Table], pa.Table] | None = None,
 ) -> Operation[None]:
-    """Write rows of one Kafka partition into files, as `Layout.files` divides them. ``name``: of a file by its number.
-
-    Without rows no file is written.
-    """
+    """Write rows of one Kafka partition into files, as `Layout.files` divides them. ``name`` gets a file's number."""
     deltas = tuple(map(table.column, DELTAS))
-    with closing(table.layout.files(rows, most, keep)) as files:
-        for number, (key, groups) in enumerate(files):
-            if (first := next(groups, None)) is None:
-                continue
-            with closing(ParquetFile(table.schema, deltas)) as output:
-                for group in chain([first], groups):
-                    output.write(group)
-                output.finish()
-                url = table.url(name(number))
-                yield f"put {url}"
-                attempt.files.append(file := table.put(url, output.pieces(), key))
-                attempt.rows += file.record_count
+    with (
+        closing(table.layout.files(rows, most, keep)) as files,
+        closing(finished_files(files, lambda: ParquetFile(table.schema, deltas))) as finished,
+    ):
+        for number, (key, file) in enumerate(finished):
+            url = table.url(name(number))
+            yield f"put {url}"
+            attempt.files.append(entry := table.put(url, file.pieces(), key))
+            attempt.rows += entry.record_count
 
 
 def give_back(table: LakeTable, attempt: Attempt) -> Operation[None]:

@@ -164,7 +164,7 @@ def _append(
     lineages = {number: log.lineage(number) for number in look.news}
     splits, reaches, missed = {}, {}, 0
     for number, (start, end) in look.news.items():
-        parts = log.splits(number, start, end, split_bytes)[:share]
+        parts = log.planned(number, Extent(start, end)).splits(split_bytes)[:share]
         if parts:  # without parts, a person accepted the whole range as lost
             splits[number], end = parts, parts[-1].end
         before = look.place.partitions.get(number, Reach(start, start, seen=look.seen.get(number)))

@@ -302,7 +302,7 @@ class Keeper:
             return False
         if self._pace.clock.monotonic() >= kept.due:
             return True
-        waiting = sum(log.log_bytes(number, *extent) for number, extent in look.news.items())
+        waiting = sum(log.planned(number, extent).log_bytes for number, extent in look.news.items())
         return waiting >= self._limits.commit_bytes
 
 

@@ -1,18 +1,13 @@
 """Divides rows into the files of a table: each file has rows of one partition of the table's spec, in its sort order.
 
-    rows, in groups  ->  rows of the first partition  ->  a file, at once
-                     ->  rows of other partitions     ->  a spill  ->  a file for each, one after another
-
-So late records of hundreds of days open two files at a time, one of them the spill. Memory: two row groups. If the
-table has a sort order of its own, all rows are spilled, and a file has up to `SORTED_BYTES` of rows, sorted in memory:
-this twice is the bound.
+Rows are divided as in `spill`. If the table has a sort order of its own, all rows are spilled, and a file has up to
+`SORTED_BYTES` of rows, sorted in memory: this twice is the bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +21,7 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from ..log.record_columns import as_column, numbers
 from .columns import Columns
-from .spill import Spill
+from .spill import divided
 
 SORTED_BYTES = 256 * 2**20
 """The rows of a sorted file, at most, as they are in memory."""
@@ -59,30 +54,16 @@ class Layout:
         ``rows``: in the table's schema, and in order of offset. ``most``: bytes of a sorted file; None is no bound.
         ``keep``: chooses rows once all have been read; then all are spilled first.
         """
+        spills = self.is_sorted or keep is not None
         groups = (group for group in rows if group.num_rows)
-        with closing(Spill[Key]()) as spill:
-            if self.is_sorted or keep is not None:
-                for group in groups:
-                    for key, part in self.parts(group):
-                        spill.add(key, part)
-            elif (first := next(groups, None)) is not None:
-                streamed_key = self.parts(first)[0][0]
-                yield streamed_key, grouped(self._streamed(chain([first], groups), streamed_key, spill))
-            for key in spill.keys():
-                waiting = spill.rows(key) if keep is None else map(keep, spill.rows(key))
+        with closing(divided(groups, self.parts, streams=not spills)) as files:
+            for key, waiting in files:
+                chosen = waiting if keep is None else map(keep, waiting)
                 if not self.is_sorted:
-                    yield key, grouped(waiting)
+                    yield key, grouped(chosen)
                     continue
-                for file in grouped(waiting, most):
+                for file in grouped(chosen, most):
                     yield key, sliced(self.sorted(file))
-
-    def _streamed(self, groups: Iterable[pa.Table], streamed_key: Key, spill: Spill[Key]) -> Iterator[pa.Table]:
-        for group in groups:
-            for key, part in self.parts(group):
-                if key == streamed_key:
-                    yield part
-                else:
-                    spill.add(key, part)
 
     def parts(self, rows: pa.Table) -> list[tuple[Key, pa.Table]]:
         """Return the rows of each partition, in the order in which the partitions occur. There must be a row."""

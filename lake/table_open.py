@@ -68,8 +68,7 @@ def log_of(settings: Settings, reader: LogReader, broker: Broker | None, facts: 
     """
     access = access_by(settings)
     if facts.more:
-        logs = [TopicLog(reader, topic, facts.isolation, access, local=local) for topic in facts.topics]
-        return SeveralLogs(logs, facts)
+        return SeveralLogs(reader, facts, access, local=local)
     with suppress(UnknownTopic):  # reading the log raises it, unless the topic's records outlived the topic
         if broker is not None and is_compacted(config := broker.control.config(facts.topic)):
             return CompactedLog(reader, facts, access, broker, config)

@@ -9,11 +9,11 @@ If nothing changed since, a second run does nothing. Rules marked * prevent a lo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
@@ -23,12 +23,11 @@ from pyiceberg.table.metadata import TableMetadata
 from ..runtime.operation import Operation, run
 from ..state.errors import CorruptData, Unavailable
 from ..state.offsets import TimestampMs
-from .columns import first_difference
 from .names import is_table_file, rewritten_file
+from .proof import difference, in_step
 from .table import Change, LakeTable
 from .table_errors import foreign
 from .table_files import Attempt, give_back, nothing_left, of_partition, partitions_of, put_rows, rows_of_file
-from .table_layout import grouped
 from .table_metadata import Place, foreign_metadata, listed, lost_its_race, place_of
 
 TARGET_BYTES = 128 * 2**20
@@ -160,18 +159,13 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Op
 def _require_same(table: LakeTable, files: Sequence[DataFile], small: Bin) -> None:
     """Raise CorruptData if the written files differ from their sources, which are removed only afterwards."""
     written: Iterator[pa.Table] = chain.from_iterable(rows_of_file(table, file) for file in files)
-    sources = _rows_of(table, small)
+    sources, none, offset = _rows_of(table, small), table.schema.empty_table(), table.column("offset")
     if len(files) > 1 or table.layout.is_sorted:
-        written, sources = (iter([_by_offset(table, rows)]) for rows in (written, sources))
-    pairs = zip_longest(written, grouped(sources), fillvalue=table.schema.empty_table())
-    if any(have.num_rows != want.num_rows or first_difference(have, want) for have, want in pairs):
+        written, sources = (iter([pa.concat_tables([none, *rows]).sort_by(offset)]) for rows in (written, sources))
+    if any(difference(*pair, offset) for pair in in_step(written, sources, none)):
         raise CorruptData(
             "a compacted file does not have the rows that were read", table=table.name, file=files[0].file_path
         )
-
-
-def _by_offset(table: LakeTable, rows: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables([table.schema.empty_table(), *rows]).sort_by(table.column("offset"))
 
 
 def _rows_of(table: LakeTable, small: Bin) -> Iterator[pa.Table]:

@@ -29,6 +29,10 @@ class Extent(NamedTuple):
     start: Offset
     end: Offset
 
+    def within(self, outer: Extent | None) -> bool:
+        """Return whether ``outer`` has all of these offsets. None has no offsets."""
+        return outer is not None and outer.start <= self.start and self.end <= outer.end
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
@@ -54,11 +58,15 @@ class OffsetRange:
         start, end = max(self.start, other.start), min(self.end, other.end)
         return OffsetRange(start, end) if start <= end else None
 
-    def without(self, other: OffsetRange) -> list[OffsetRange]:
-        """Return the parts of this range that are not in ``other``: none, one or two ranges."""
-        below = (self.start, min(self.end, other.start - 1))
-        above = (max(self.start, other.end + 1), self.end)
-        return [OffsetRange(Offset(start), Offset(end)) for start, end in (below, above) if start <= end]
+    def without(self, *others: OffsetRange) -> list[OffsetRange]:
+        """Return the parts of this range that are in none of ``others``, ascending."""
+        parts = [self]
+        for other in others:
+            sides: list[tuple[int, int]] = []
+            for part in parts:
+                sides += (part.start, min(part.end, other.start - 1)), (max(part.start, other.end + 1), part.end)
+            parts = [OffsetRange(Offset(start), Offset(end)) for start, end in sides if start <= end]
+        return parts
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -165,17 +165,13 @@ class PartitionView:
 
     def open_gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the offsets of ``within`` that no segment has and that no person accepted as a gap."""
-        gaps = self.coverage.gaps(within)
-        for _, accepted in self.gaps_in_force:
-            gaps = [rest for gap in gaps for rest in gap.without(accepted)]
-        return gaps
+        accepted = [offsets for _, offsets in self.gaps_in_force]
+        return [rest for gap in self.coverage.gaps(within) for rest in gap.without(*accepted)]
 
     def skipped(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the offsets of ``within`` that lie in accepted gaps. Readers skip those that are not on the broker."""
-        gaps = self.coverage.gaps(within)
-        for gap in self.open_gaps(within):
-            gaps = [rest for each in gaps for rest in each.without(gap)]
-        return gaps
+        open_gaps = self.open_gaps(within)
+        return [rest for gap in self.coverage.gaps(within) for rest in gap.without(*open_gaps)]
 
     @property
     def gaps_in_force(self) -> list[tuple[GapAccepted, OffsetRange]]:

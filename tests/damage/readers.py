@@ -281,7 +281,7 @@ def table_log(segments: Segments, reader: LogReader) -> TopicLog:
 def table(segments: Segments, extent: Extent) -> Iterator[Row]:
     with segments.reader() as reader:
         log = table_log(segments, reader)
-        for split in log.splits(0, extent.start, extent.end, 1 << 20):
+        for split in log.planned(0, extent).splits(1 << 20):
             for batch in log.read(split):
                 yield from rows_of([batch])
 

@@ -15,8 +15,11 @@ import pytest
 
 from tests.fetch.two_tiers import GOLDEN, Golden
 from tests.lake.exports import Killed, World
+from tests.lake.typed_logs import folder_of
 from tests.tiers import few
 from tierstate.fetch.piece import records
+from tierstate.lake.export_check import check
+from tierstate.lake.export_task import DescribedFile
 from tierstate.lake.jobs import Job
 from tierstate.lake.names import LEDGER
 from tierstate.lake.parquet import writer_of
@@ -249,6 +252,35 @@ def test_repeated_values_are_in_dictionaries_and_others_plain(tmp_path: Path) ->
     assert sizes["key"] < 1.3 * 200 * count, "given up: it is not written twice"
     assert sizes["headers.list.element.key"] < count
     assert sizes["offset"] < count
+
+
+def test_records_of_hundreds_of_dates_open_one_file_at_a_time(
+    golden_log: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, most = 0, 0
+
+    class Counted(DescribedFile):
+        def __init__(self, *arguments: Any) -> None:
+            nonlocal opened, most
+            opened += 1
+            most = max(most, opened)
+            super().__init__(*arguments)
+
+        def close(self) -> None:
+            nonlocal opened
+            opened -= 1
+            super().close()
+
+    monkeypatch.setattr("tierstate.lake.export_task.DescribedFile", Counted)
+    pairs = [(b"k", b"%d" % number) for number in range(450)]
+    world = World(golden_log(path=folder_of(tmp_path / "log", pairs, apart_ms=86_400_000 // 2)), file_bytes=1 << 30)
+    done = world.export().do(world.wanted())
+    assert (done.tasks, done.records, most) == (1, 450, 1)
+    assert done.files == len({key.split("/")[1] for key in world.objects() if key.endswith(".parquet")}) > 200
+    assert world.digest() == log_digest(world)
+    assert check(world.export()).findings == []
+    world.place.delete(min(key for key in world.objects() if key.endswith(".parquet")))  # its records are not compared
+    assert [each.problem for each in check(world.export()).findings] == ["the file is not there"]
 
 
 class TestWhatMoves:

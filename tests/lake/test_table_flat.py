@@ -16,7 +16,8 @@ from tests.lake.test_table_killed import killed_at
 from tests.lake.typed_logs import folder_of
 from tests.lake.typed_tables import COUNT, Make, TypedWorld, avro_world, columns_of, json_world
 from tests.lake.typed_topics import AVRO, DDL
-from tierstate.lake.columns import Columns, first_difference
+from tierstate.lake.columns import Columns
+from tierstate.lake.proof import difference
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_facts import iceberg_schema
 from tierstate.lake.table_follow import Step, TableLimits
@@ -40,7 +41,7 @@ def require_flat(flat_world: TableWorld, nested: TableWorld) -> None:
     columns |= {f"{FLAT}{name}": twin.column(name) for name in EVERY_COLUMN if name != "value"}
     expected = pa.table({**columns, "_corrupt": twin.column("_corrupt")})
     assert set(rows.column_names) == set(expected.column_names)
-    assert first_difference(rows, expected.select(rows.column_names)) is None
+    assert difference(rows, expected.select(rows.column_names), f"{FLAT}offset") is None
 
 
 @pytest.mark.essential

@@ -24,7 +24,7 @@ from tierstate.lake.table_follow import Round, Step, TableLimits
 from tierstate.lake.table_place import TablePlace
 from tierstate.runtime.operation import Operation, run
 from tierstate.state.errors import UnknownOutcome
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation
 
 Make = Callable[..., Golden]
@@ -147,7 +147,7 @@ def both_append(world: TableWorld) -> list[Callable[[], Any]]:
     for name in ("a", "b"):
         table = world.table()
         attempt = Attempt(name)
-        [split] = world.log().splits(0, BEFORE, BEHIND, 10**9)
+        [split] = world.log().planned(0, Extent(BEFORE, BEHIND)).splits(10**9)
         run(write_rows(table, attempt, Task(0, 0, BEFORE, BEHIND), world.log().read(split), table.new_rows()))
         commits.append(table.prepared(Change(TablePlace({}), tuple(attempt.files)), name).commit_transaction)
     return commits

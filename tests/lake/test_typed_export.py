@@ -264,12 +264,15 @@ def other_ids(rows: pa.Table) -> pa.Table:
     return rows.set_column(at, "value", made)
 
 
-@pytest.mark.parametrize("change", [without_corrupt, other_ids])
-def test_a_typed_value_that_is_not_the_logs_is_found(log_of: LogOf, change: Callable[[pa.Table], pa.Table]) -> None:
+@pytest.mark.parametrize(("change", "column"), [(without_corrupt, "_corrupt"), (other_ids, "value")])
+def test_a_typed_value_that_is_not_the_logs_is_found(
+    log_of: LogOf, change: Callable[[pa.Table], pa.Table], column: str
+) -> None:
     world = World(log_of(orders()), columns=TYPED)
     world.export().do(world.wanted())
     assert [each.problem for each in check(world.export()).findings] == []
-    assert [each.problem for each in check(rewritten(world, change).export()).findings] == ["rows are not the log's"]
+    problems = [each.problem for each in check(rewritten(world, change).export()).findings]
+    assert problems == [f"the column {column} is not the log's"]
 
 
 def test_a_manifest_that_says_another_count_of_corrupt_records_is_found(log_of: LogOf) -> None:

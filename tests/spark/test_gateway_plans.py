@@ -25,7 +25,7 @@ from tierstate.fetch.gateway_plans import GatewayGrants, GatewayTier
 from tierstate.fetch.granted_objects import GrantedObjects
 from tierstate.fetch.planned_split import PlannedPart
 from tierstate.fetch.split import read_split
-from tierstate.lake.log import gateway_log
+from tierstate.lake.log import GatewayLog
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import PlannedRangeLost, SegmentExpired
 from tierstate.state.facts import DeleteReason, ReaderLease, SegmentDeleteStarted
@@ -158,7 +158,7 @@ def test_segments_of_an_exports_plan_are_kept_exactly_as_long_as_it_runs(
     topic = tiers.create(f"exported-{os.getpid()}")
     tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
     tiers.copy(topic, 0)
-    with closing(GatewayClient(gateway.url)) as client, gateway_log(client, pytest.fail, lease_s=2) as log:
+    with closing(GatewayClient(gateway.url)) as client, closing(GatewayLog(client, pytest.fail, lease_s=2)) as log:
         log.planned(topic, 0, Extent(Offset(0), Offset(500)), Isolation.READ_COMMITTED, leased=True)
         [first] = leases(gateway, topic)
         for _ in range(6):  # beyond the first lease's end
