@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ...runtime.clock import Clock
+from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, ignore
 from ...runtime.settings import Settings
 from ...state.errors import InvalidRequest, InvalidSettings
@@ -60,6 +60,11 @@ def place_of(settings: Settings) -> StorePlace:
     """Return the place that the settings give. Raises InvalidSettings for half a key pair."""
     options = store_options(settings)
     return StorePlace(settings.store.url, options, settings.next_store.url, next_store_options(settings, options))
+
+
+def open_followed(settings: Settings) -> ObjectStore:
+    """Return the store that has the objects: that of the settings, or the one to which they have moved."""
+    return cast("ObjectStore", place_of(settings).open(SystemClock()))
 
 
 def next_store_options(settings: Settings, own: StoreOptions) -> StoreOptions:
