@@ -26,6 +26,7 @@ from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError, Ti
 from ..state.ids import BrokerId
 from ..state.offsets import Offset
 from .answers import Place
+from .coordinators import Coordinators
 from .error_codes import check, error_of
 from .fenced_producer import AGAIN_S, GROUP, PATIENCE_S, coordinator
 from .groups import COMMITTING_KINDS, GroupPosition, committed_offsets, list_groups
@@ -116,18 +117,24 @@ def all_committed(raw: RawClient) -> tuple[dict[str, dict[Place, Offset]], list[
     """Return the committed offsets of all groups that these credentials may see, and what could not be read."""
     offsets: dict[str, dict[Place, Offset]] = {}
     problems: list[str] = []
+    coordinators = Coordinators(raw)
     for broker in sorted(raw.metadata().brokers):
         ask = partial(raw.ask, broker)
         try:
-            kinds = list_groups(ask)
-            names = sorted(name for kind in COMMITTING_KINDS for name in kinds.get(kind, ()))
-            for topic, each in committed_offsets(ask, names):
-                if not isinstance(each, GroupPosition):
-                    problems.append(each.why)
-                elif each.committed is not None:
-                    offsets.setdefault(each.group, {})[str(topic), each.partition] = each.committed
+            with coordinators.listing(ask):
+                kinds = list_groups(ask)
+                names = sorted(name for kind in COMMITTING_KINDS for name in kinds.get(kind, ()))
+                positions = list(committed_offsets(ask, names))
         except TierstateError as error:
             problems.append(f"broker {broker} did not list its groups: {error}")
+            continue
+        for topic, each in positions:
+            if not isinstance(each, GroupPosition):
+                problems.append(each.why)
+            elif each.committed is not None:
+                offsets.setdefault(each.group, {})[str(topic), each.partition] = each.committed
+    if (why := coordinators.why_incomplete()) is not None:
+        problems.append(why)
     return offsets, problems
 
 

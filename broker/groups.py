@@ -19,6 +19,7 @@ from kafka.protocol.consumer import OffsetFetchRequest
 from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError, TimedOut
 from ..state.offsets import Offset
 from .answers import Address, metadata_of
+from .coordinators import Coordinators
 from .error_codes import error_of
 from .messages import (
     ConsumerGroupDescribeRequest,
@@ -104,17 +105,22 @@ def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroup
     """Return the groups' positions on each topic. An error that concerns one group becomes a problem of that group.
 
     Every kind of group counts: classic, consumer, share and streams groups. A group of a kind that this release does
-    not know becomes a problem. Kafka silently lists only the groups that these credentials may see, so DESCRIBE on the
-    cluster is checked first. Raises BrokerUnavailable or TimedOut if no broker returns metadata.
+    not know becomes a problem. Kafka silently lists only the groups that these credentials may see and whose
+    coordinator is active, so DESCRIBE on the cluster and the coordinators are checked. Raises BrokerUnavailable or
+    TimedOut if no broker returns metadata.
     """
-    listing = _Listing(topics)
+    listing, coordinators = _Listing(topics), Coordinators(raw)
     sees_all = False
     for broker in sorted(raw.metadata().brokers):
+        ask = partial(raw.ask, broker)
         try:
-            sees_all = sees_all or _sees_all_groups(partial(raw.ask, broker))
-            _ask_broker(partial(raw.ask, broker), listing)
+            sees_all = sees_all or _sees_all_groups(ask)
+            with coordinators.listing(ask):
+                _ask_broker(ask, listing)
         except TierstateError as error:
             listing.problems.append(GroupProblem(None, f"a broker did not list its groups: {error}"))
+    if (why := coordinators.why_incomplete()) is not None:
+        listing.problems.append(GroupProblem(None, why))
     if not sees_all:
         why = "these credentials lack DESCRIBE on the cluster, so groups may be hidden"
         listing.problems.insert(0, GroupProblem(None, why))

@@ -129,13 +129,13 @@ def groups(
 
     A group goes on at the record that it would have read next. No record is skipped that it had not read.
     """
-    from ..app.opening.connection import open_store_of
+    from ..app.opening.moved import open_followed
     from ..app.operating.cluster_backup import newest_backup
     from ..restore.groups import moves, set_offsets
     from ..runtime.clock import SystemClock
 
     settings = context.settings_with("store.url")
-    with target_broker(context, command_config) as broker, closing(open_store_of(settings)) as store:
+    with target_broker(context, command_config) as broker, closing(open_followed(settings)) as store:
         maps = _maps(broker, topic.topic, store)
         origin = next(iter(maps.values())).origin
         backup = newest_backup(store, origin.cluster_id, until)

@@ -87,10 +87,10 @@ def _restore(
 
 @contextmanager
 def _backup(context: Context, cluster_id: str | None, until: TimestampMs | None) -> Iterator[Backup]:
-    from ..app.opening.connection import open_store_of
+    from ..app.opening.moved import open_followed
     from ..app.operating.cluster_backup import backed_up_clusters, newest_backup
 
-    with closing(open_store_of(context.settings_with("store.url"))) as store:
+    with closing(open_followed(context.settings_with("store.url"))) as store:
         clusters = [cluster_id] if cluster_id else backed_up_clusters(store)
         if len(clusters) > 1:
             raise InvalidRequest(

@@ -1,7 +1,9 @@
 """A store that follows its objects when they move (0108). Readers and commands open every store as one.
 
 A read that misses an object looks for a move, and reads at the target once all objects have arrived there. A listing, a
-signed URL and a write miss nothing by themselves, so they look first, at most every `LOOK_S` seconds.
+signed URL and a write miss nothing by themselves, so they look first, at most every `LOOK_S` seconds. A write that took
+longer than `migrate` waits for it, `WRITE_S`, looks again: the last pass may have missed what it wrote. A process that
+listed or wrote at the source writes nothing at the target: the target may lack what that process read.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from ..storage.object_store import MIB, ObjectStore
 from .move import ARRIVED, MOVED, Move, read_move
 
 LOOK_S = 5.0
+WRITE_S = 2 * LOOK_S
+"""The time from a look to the end of a write, for which `migrate` waits after it wrote MOVED."""
 _READS = ("get", "get_range", "head", "drop_cached")
 _WRITES = ("put_if_absent", "put_stream", "replace_if_same", "delete", "delete_many")
 _LOOKS = ("list", "signed_url", "unfinished_uploads", "abort_upload")
@@ -34,6 +38,7 @@ class FollowedStore:
         self._store, self._open_target, self._clock = store, open_target, clock
         self._opened = [store]
         self._targets: dict[Move, ObjectStore] = {}
+        self._first: ObjectStore | None = None
         self._looked_s = float("-inf")
         self._is_moving = self._stays = False
         self._looking = threading.Lock()
@@ -71,10 +76,10 @@ class FollowedStore:
     def look(self) -> bool:
         """Look for a move now, and follow it if all objects have arrived. Return whether this store changed."""
         with self._looking:
-            before = self._store
+            before, began_s = self._store, self._clock.monotonic()
             while not self._stays and (target := self._arrived()) is not None:
                 self._store = target
-            self._looked_s = self._clock.monotonic()
+            self._looked_s = began_s
             return self._store is not before
 
     def stay(self, *, here: bool = False) -> None:
@@ -138,9 +143,22 @@ class FollowedStore:
     def _fresh(self, name: str, *arguments: Any, **named: Any) -> Any:
         if not self._stays and self._clock.monotonic() - self._looked_s >= LOOK_S:
             self.look()
-        if self._is_moving and not self._stays and name in _WRITES:
-            raise Unavailable("the objects move to another store: try again when they have", store=self.description)
-        return getattr(self._store, name)(*arguments, **named)
+        store, looked_s = self._store, self._looked_s
+        self._first = self._first or store
+        if name in _WRITES and not self._stays and (self._is_moving or store is not self._first):
+            raise self._moving()
+        answer = getattr(store, name)(*arguments, **named)
+        if name in _WRITES and not self._stays and self._is_late(looked_s):
+            self.look()
+            if self._is_moving or self._store is not store:
+                raise self._moving()
+        return answer
+
+    def _is_late(self, looked_s: float) -> bool:
+        return self._clock.monotonic() - looked_s >= WRITE_S
+
+    def _moving(self) -> Unavailable:
+        return Unavailable("the objects move to another store: run this again when they have", store=self.description)
 
 
 def following(store: ObjectStore, open_target: OpenTarget, clock: Clock) -> ObjectStore:

@@ -248,7 +248,7 @@ class TopicLog:
             return None
         with suppress(TierstateError):
             if not self._parts:
-                self._parts = [self._reader.partition(self.topic, number) for number in range(self.partitions())]
+                self._parts = [self._log(number) for number in self.numbers()]
             return [part.view() for part in self._parts]
         return None
 

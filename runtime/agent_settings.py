@@ -60,7 +60,7 @@ class Trim(Section):
     delay: Duration = Field(default=900.0, ge=0)
     """How long a copied segment stays local, whatever retention says."""
     respect_groups: bool = True
-    """Never trim what a consumer group has not read."""
+    """Trim nothing that a [consumer group](operations.md#plain-consumers) has not read."""
     exclude_groups: Patterns = ()
     """Groups that hold nothing: whole-name regular expressions."""
     group_hold_max: Duration = Field(default=7 * 86_400.0, ge=0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from ...runtime.clock import Clock
+from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, ignore
 from ...runtime.settings import NextStore, Settings
 from ...state.errors import InvalidRequest, InvalidSettings
@@ -95,6 +95,11 @@ def place_of(settings: Settings) -> StorePlace:
         topic_stores(settings, options),
         ObjectKeys(settings.format.key_prefix, salt_bits=settings.format.salt_bits),
     )
+
+
+def open_followed(settings: Settings) -> ObjectStore:
+    """Return the store that has the objects: that of the settings, or the one to which they have moved."""
+    return cast("ObjectStore", place_of(settings).open(SystemClock()))
 
 
 def topic_stores(settings: Settings, own: StoreOptions) -> tuple[TopicStore, ...]:

@@ -12,10 +12,11 @@ from tests.twins.counting_ids import CountingIds
 from tests.twins.manual_clock import ManualClock
 from tierstate.app.looking.drill_reports import drills_prefix
 from tierstate.app.operating.cluster_backup import backup_key
-from tierstate.app.operating.migration import Cleanup, cancel, extent_of, standing_move, wait_for_writers
+from tierstate.app.operating.migration import Cleanup, Migration, cancel, extent_of, standing_move, wait_for_writers
 from tierstate.follower.heartbeat import Claimant
 from tierstate.follower.movable_claim import MovableClaim
-from tierstate.follower.move import BEGUN, MOVED, read_move
+from tierstate.follower.move import ARRIVED, BEGUN, MOVED, read_move
+from tierstate.follower.object_names import AGENTS
 from tierstate.follower.prefix_claim import PrefixClaim
 from tierstate.restore.names import step_key, steps_prefix
 from tierstate.rules.prefix import SILENT_PERIODS
@@ -50,6 +51,15 @@ def test_a_migrate_that_dies_before_any_step_goes_on_when_it_is_run_again() -> N
         world.wait(PERIOD)
         world.migrate()
         world.has_arrived()
+
+
+def test_a_migrate_goes_on_although_an_agent_that_woke_up_deleted_a_heartbeat_that_was_copied() -> None:
+    steps, world = World().migrate(), World()
+    world.migrate(steps - 1)
+    world.source.delete_many([each.key for each in world.source.list(AGENTS)])
+    move = standing_move(world.source, world.target, world.new_move)
+    run(Migration(world.source, world.target, lambda: None, lambda: None).steps(move))
+    assert read_move(world.target, ARRIVED) is not None
 
 
 def test_a_store_that_fails_at_any_write_loses_nothing() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from tests.twins.manual_clock import ManualClock
-from tierstate.follower.followed_store import LOOK_S, FollowedStore
+from tierstate.follower.followed_store import LOOK_S, WRITE_S, FollowedStore
 from tierstate.follower.move import ARRIVED, MOVED, Move, write_move
 from tierstate.state.errors import AccessDenied, ObjectNotFound, Unavailable
 from tierstate.state.offsets import ByteRange, Position, TimestampMs
@@ -50,14 +50,44 @@ def test_listings_show_the_target_once_the_objects_have_arrived(places: Places) 
     assert places.followed.here is places.target
 
 
-def test_nothing_is_written_while_the_objects_move_and_to_the_target_afterwards(places: Places) -> None:
+def test_nothing_is_written_while_the_objects_move_and_to_the_target_afterwards_by_other_processes(
+    places: Places,
+) -> None:
     places.moves()
-    with pytest.raises(Unavailable, match="try again"):
-        places.store.put_if_absent("a", b"1")
-    places.arrives()
-    places.clock.advance(LOOK_S)
-    places.store.put_if_absent("a", b"1")
+    assert [each.key for each in places.store.list()] == [MOVED]
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="run this again"):
+            places.store.put_if_absent("a", b"1")
+        places.arrives()
+        places.clock.advance(LOOK_S)
+    assert list(places.target.list("a")) == [], "the target may lack what this process listed"
+    store: Any = FollowedStore(places.source, lambda move: places.target, places.clock)
+    store.put_if_absent("a", b"1")
     assert places.target.get("a") == b"1"
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_a_write_that_ends_after_the_move_began_is_reported_because_the_target_may_lack_it(arrives: bool) -> None:
+    moving = Places(MemoryStore(faults=lambda *request: slow(*request)))
+
+    def slow(operation: str, key: str, writes: int) -> None:
+        if operation == "put" and key == "a":
+            moving.moves()
+            if arrives:
+                moving.arrives()
+            moving.clock.advance(WRITE_S)
+
+    with pytest.raises(Unavailable, match="run this again"):
+        moving.store.put_if_absent("a", b"1")
+
+
+def test_a_slow_write_with_no_move_is_done(places: Places) -> None:
+    def slow(operation: str, key: str, writes: int) -> None:
+        places.clock.advance(WRITE_S)
+
+    store = FollowedStore(MemoryStore(faults=slow), lambda move: places.target, places.clock)
+    cast(ObjectStore, store).put_if_absent("a", b"1")
+    assert store.get("a") == b"1"
 
 
 def test_a_stream_whose_object_moves_goes_on_at_its_place(places: Places) -> None:

@@ -6,6 +6,7 @@ from tests.histories.cloned import broken_by_clones
 from tests.histories.directed_fetch import DIRECTED_FETCH
 from tests.histories.every_cut import a_tail_is_cut
 from tests.histories.forger import EVENTS
+from tests.histories.moved import broken_by_moves
 from tests.histories.replica import Written
 from tests.histories.restored import broken_by_restores
 from tests.histories.small_world import SmallWorld
@@ -391,6 +392,9 @@ DIRECTED = {
     "answers": broken_by_clones,
     "trial": broken_by_clones,
     "own heartbeat": broken_by_clones,
+    "writers have stopped": broken_by_moves,
+    "a look before each change": broken_by_moves,
+    "a look after a slow write": broken_by_moves,
     "leases that go on": a_reader_reads_on,
     "lost facts": a_tail_is_cut,
     "fencing": a_copy_is_finished_too_late,

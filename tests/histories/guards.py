@@ -315,6 +315,24 @@ GUARDS: dict[str, Guard] = {
         weakened.what_stands,
         None,
     ),
+    "writers have stopped": Guard(
+        "the last pass of a move begins when every process that could change the source has stopped",
+        "app.operating.migration:wait_for_writers",
+        weakened.nothing,
+        None,
+    ),
+    "a look before each change": Guard(
+        "a process changes the bucket only with a recent look for a move, after a heartbeat",
+        "follower.movable_claim:MovableClaim._no_look",
+        weakened.nothing,
+        None,
+    ),
+    "a look after a slow write": Guard(
+        "a write without a heartbeat that took longer than a move waits for it looks for a move again",
+        "follower.followed_store:FollowedStore._is_late",
+        weakened.no,
+        None,
+    ),
     "bytes, not sizes": Guard(
         "the last copy on the broker goes only when the objects hold what was sent*",
         "leader.object_proof:ObjectProof._require_contents",

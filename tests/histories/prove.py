@@ -23,13 +23,15 @@ from typing import Any
 from tests.histories.cloned import ClonedWorld
 from tests.histories.guards import GUARDS, without
 from tests.histories.history import broken, smallest
+from tests.histories.moved import MovedWorld
 from tests.histories.restored import RestoredWorld
 
 ROOT = Path(__file__).parents[2]
 LEDGER = Path(__file__).with_name("ledger.json")
 BLOCK = 250
-APART: dict[str, type[ClonedWorld] | type[RestoredWorld]] = {
+APART: dict[str, type[ClonedWorld] | type[MovedWorld] | type[RestoredWorld]] = {
     "copied cluster": ClonedWorld,
+    "moved store": MovedWorld,
     "restored topic": RestoredWorld,
 }
 APART_EVERY = 50

@@ -24,6 +24,7 @@ from tests.histories.directed_fetch import (
 from tests.histories.guards import GUARDS, without
 from tests.histories.history import broken
 from tests.histories.later_release import BINDING, IGNORED
+from tests.histories.moved import broken_by_moves
 from tests.histories.prove import run_block
 from tests.histories.restored import broken_by_restores
 from tests.histories.shrink import shrink
@@ -181,6 +182,11 @@ def test_every_promise_holds_in_a_topic_that_is_put_back_to_older_states(block: 
 @pytest.mark.parametrize("block", ONE_OF_THREE)
 def test_nothing_is_deleted_where_a_cluster_and_its_copy_share_a_bucket(block: int) -> None:
     assert broken_by_clones(range(10 + 20 * block, 30 + 20 * block)) is None
+
+
+@pytest.mark.parametrize("block", ONE_OF_THREE)
+def test_nothing_is_lost_while_the_objects_move_to_another_store(block: int) -> None:
+    assert broken_by_moves(range(20 + 20 * block, 40 + 20 * block)) is None
 
 
 def test_a_failing_history_is_shrunk_to_what_breaks_it() -> None:

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
 from tierstate.cli.table import ENTRIES
@@ -30,6 +30,7 @@ IMPORTED = [f"tierstate.cli.{entry.module}" for entry in ENTRIES] + (
 ).split()
 """Modules that commands import when they are called."""
 
+LOOK_S = 0.05
 _asking = threading.Lock()
 """Held by the thread that asks for exit codes; the start of a process asks for those of all others.
 
@@ -51,11 +52,7 @@ def command(
     """Run ``tierstate`` with these arguments, in the folder ``/``. Raises TimeoutExpired, as `subprocess.run`."""
     with tempfile.TemporaryDirectory(prefix="tierstate-command-") as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        for path in (out, err):
-            path.touch()
-        process = _server().Process(target=_be, args=(list(arguments), dict(environment), str(out), str(err)))
-        with _asking:
-            process.start()
+        process = _begun(arguments, environment, out, err)
         wait([process.sentinel], seconds)
         with _asking:
             code = process.exitcode
@@ -65,6 +62,25 @@ def command(
             print(err.read_text()[-8000:])  # pytest does not show what the exception has
             raise subprocess.TimeoutExpired(["tierstate", *arguments], seconds, out.read_bytes(), err.read_bytes())
         return subprocess.CompletedProcess(["tierstate", *arguments], code, out.read_text(), err.read_text())
+
+
+def killed(arguments: Sequence[str], environment: Mapping[str, str], moment: Callable[[], object]) -> None:
+    """Run ``tierstate`` with these arguments, and kill it at this moment, unless it ends before."""
+    with tempfile.TemporaryDirectory(prefix="tierstate-command-") as folder:
+        process = _begun(arguments, environment, Path(folder, "out"), Path(folder, "err"))
+        while not wait([process.sentinel], LOOK_S) and not moment():
+            pass
+        process.kill()
+        wait([process.sentinel])
+
+
+def _begun(arguments: Sequence[str], environment: Mapping[str, str], out: Path, err: Path) -> ForkServerProcess:
+    for path in (out, err):
+        path.touch()
+    process = _server().Process(target=_be, args=(list(arguments), dict(environment), str(out), str(err)))
+    with _asking:
+        process.start()
+    return process
 
 
 def _be(arguments: list[str], environment: dict[str, str], out: str, err: str) -> None:

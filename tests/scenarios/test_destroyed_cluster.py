@@ -7,8 +7,6 @@ expired twice. Then brokers and agents are killed.
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +21,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.scenarios import forked
 from tests.scenarios.destroyed import Group, Writers, number_of, numbers_in, remote_ranges
-from tests.scenarios.house import TIERSTATE, House, environment, eventually, run
+from tests.scenarios.house import House, environment, eventually, run
 from tests.scenarios.lost_topics import Row, read_rows
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.offsets import Extent
@@ -45,7 +44,11 @@ class Case(NamedTuple):
     kills: int
 
 
-CASES = [pytest.param(Case("4.3.0", "3.9.1", brokers=1, records=400, kills=1), id="one broker, to 3.9.1")]
+CASES = [
+    pytest.param(Case("4.3.0", "3.9.1", brokers=1, records=400, kills=1), id="one broker, to 3.9.1"),
+    pytest.param(Case("3.9.1", "4.3.0", brokers=3, records=1_500, kills=4), id="three brokers, to 4.3.0"),
+    pytest.param(Case("4.3.0", "3.9.1", brokers=3, records=1_500, kills=4), id="three brokers, to 3.9.1"),
+]
 
 
 @dataclass
@@ -146,15 +149,6 @@ class NewCluster:
             self.kafka.bootstrap,
         ]
 
-    def killed(self, words: list[str], moment: Callable[[], object]) -> None:
-        """Run a command, and kill it at this moment, or after it."""
-        process = subprocess.Popen(
-            [*TIERSTATE, *words], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        eventually(lambda: moment() or process.poll() is not None)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
     def end(self, topic: str) -> int:
         """Return the end of partition 0; -1 before there is such a topic."""
         consumer: Any = Consumer({**self.kafka.client_config, "group.id": "end", "log_level": 0})
@@ -177,14 +171,14 @@ class NewCluster:
         whole = self.left.remote[topic, 0]
         moments = [-1, *(number * (whole.end - whole.start) // (kills + 1) for number in range(kills))]
         for end in moments[: kills + 1]:
-            self.killed([*words, "--max-rate", "60kB"], lambda: self.end(topic) > end)  # noqa: B023 - called at once
+            forked.killed([*words, "--max-rate", "60kB"], environment(), lambda: self.end(topic) > end)  # noqa: B023 - called at once
         done = run(*words, "--verify", str(report))
         assert done.returncode == 0, done.stderr
 
     def restore_groups(self, topic: str, kills: int) -> None:
         words = self.command("groups", topic, "--execute")
         for number in range(kills):
-            self.killed(words, lambda: self.has_offset(f"g{number}", topic))  # noqa: B023 - called at once
+            forked.killed(words, environment(), lambda: self.has_offset(f"g{number}", topic))  # noqa: B023 - called at once
         done = run(*words)
         assert done.returncode == 0, done.stderr
 
