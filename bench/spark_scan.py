@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 from tests.servers.kafka_source import kafka_source_jars
 from tierstate.app.opening.connection import Connection
 from tierstate.consumer.connect import read_records
+from tierstate.log.record_columns import record_schema
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import sliced
@@ -149,7 +150,8 @@ class Topic:
         sample = read_records(client, store, self.name, 0, 0, min(self.ends[0], 20_000), settings=flags)
         self.batches = site.log_dir.parent / "batches.pickle"
         columns = [name for name in PrebuiltSource({}).schema().names]
-        record_batches = [each for batch in sample for each in sliced(batch.select(columns))]
+        schema = record_schema(columns=columns)  # Spark's microseconds
+        record_batches = [each for batch in sample for each in sliced(batch.select(columns).cast(schema))]
         self.batches.write_bytes(pickle.dumps(record_batches))
         _in_cache([path for folder in (site.log_dir, self.config.parent) for path in folder.rglob("*.log")])
 

@@ -9,14 +9,15 @@ from tierstate.sandbox.artifacts import Jars, cached, sums_of
 from tierstate.state.errors import Unavailable
 
 HERE = Path(__file__).parent
-RELEASE = "4.2.0"
+RELEASE, OF_SPARK_41 = "4.2.0", "4.1.1"
 
 
-def kafka_source_jars() -> list[Path]:
+def kafka_source_jars(release: str = RELEASE) -> list[Path]:
     """Return their files, for ``spark.jars``. Raises as `cached`: Unavailable on a machine that cannot fetch them."""
-    name = f"spark-kafka-source-{RELEASE}"
-    sums = sums_of(HERE / "kafka_source.sha256")
-    jars = Jars(name, f"Spark's Kafka source {RELEASE}", HERE / "kafka_source.xml", RELEASE, sums, 10)
+    every = sums_of(HERE / "kafka_source.sha256")
+    sums = {name: digest for name, digest in every.items() if "sql-kafka" not in name or f"-{release}." in name}
+    name, title = f"spark-kafka-source-{release}", f"Spark's Kafka source {release}"
+    jars = Jars(name, title, HERE / "kafka_source.xml", release, sums, 10)
     return sorted(cached(jars).iterdir())
 
 
