@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..rules.reasons import about_size
+from ..runtime.units import counted
 from ..state.errors import CorruptData, Difference
 from .context import Context
 from .flags import declare
@@ -69,9 +70,7 @@ def _show(context: Context, url: str, adoption: Adoption, executed: bool) -> Non
     list_texts(output, "DAMAGED", [f"{each.key}: {each.problem}" for each in recovery.bucket.damaged])
     size = about_size(adoption.bytes)
     if executed:
-        output.note(
-            f"{len(adoption.new)} segments, {size}, copied and proven: tierstate verify --level 3 reads them back"
-        )
+        output.note(f"{counted(len(adoption.new), 'segment')}, {size}, copied and proven")
     else:
         price = f"requests about ${adoption.price:.2f} at S3's prices, transfer out of a region extra"
         output.note(f"{size} to be read whole and copied; {price}: nothing was done, --execute does it")

@@ -105,7 +105,9 @@ def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTool
         yield "append copy-started"
         session.append(SegmentCopyStarted(attempt))
         try:
-            segment = yield from upload(attempt, files, tools, pace, Place(session.now, lambda: _log_start(session)))
+            segment = yield from upload(
+                attempt, files, tools, pace, ManifestSource(session.now, lambda: _log_start(session))
+            )
             _check_again(session, candidate, files)
             pace(0)  # if the objects move to another store now, all of these were there before it stood still*
         except Exception as error:  # copy-finished was never sent, so this attempt must remove its objects
@@ -217,10 +219,10 @@ def _log_start(session: TermSession) -> Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a manifest says of its partition: the time of the copy, and the log start. Called when both are needed.
+class ManifestSource:
+    """Functions that return the time and the log start for a manifest, right before it is written.
 
-    ``require`` gets the segment before its manifest is written. Its errors end the copy.
+    ``require`` gets the segment before that. Its errors end the copy.
     """
 
     now: Callable[[], TimestampMs]
@@ -229,7 +231,7 @@ class Place:
 
 
 def upload(
-    attempt: CopyAttempt, files: SegmentFiles, tools: CopyTools, pace: Pace, place: Place
+    attempt: CopyAttempt, files: SegmentFiles, tools: CopyTools, pace: Pace, facts: ManifestSource
 ) -> Operation[RemoteSegment]:
     """Upload the objects and verify their sizes. Return the segment's descriptor for the copy-finished fact.
 
@@ -265,9 +267,9 @@ def upload(
     indexes = put_indexes(store, key, source, cipher=cipher, pace=pace)
     _verify(store, key, ObjectKind.LOG, written.stored_bytes)
     _verify(store, key, ObjectKind.INDEXES, indexes.stored_bytes)
-    segment = _describe(place.now(), attempt, files, log, written, indexes, aborted, compression, encryption)
-    manifest, block = _manifest(policy, attempt, segment, log, place.log_start(), written, indexes, aborted, encryption)
-    place.require(block.segment)
+    segment = _describe(facts.now(), attempt, files, log, written, indexes, aborted, compression, encryption)
+    manifest, block = _manifest(policy, attempt, segment, log, facts.log_start(), written, indexes, aborted, encryption)
+    facts.require(block.segment)
     yield "put manifest"
     _verify(store, key, ObjectKind.MANIFEST, put_manifest(store, key, manifest, pace=pace))
     return block.segment

@@ -161,8 +161,9 @@ def format_policy(
     settings: Settings, cluster_id: str, tier_state_topic_id: TopicId, keys: KeyWrapper | None
 ) -> FormatPolicy:
     """Return the form of new objects by section ``[format]``."""
-    form = settings.format
-    return FormatPolicy(form.compression, form.zstd_level, form.chunk_bytes, cluster_id, tier_state_topic_id, keys)
+    section = settings.format
+    form = section.compression, section.zstd_level, section.chunk_bytes
+    return FormatPolicy(*form, cluster_id, tier_state_topic_id, keys)
 
 
 def while_allowed(take: Callable[[int], object], proof: Callable[[], PrefixProof]) -> Callable[[int], None]:

@@ -142,8 +142,7 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
         plan,
         restored=lost.segments,
         deletes=(),
-        # a partition with a log start has had its standing facts: those that are not there were erased
-        standing=tuple(each for each in plan.standing if now.log_start is None and key_of(each) not in written),
+        standing=tuple(each for each in plan.standing if key_of(each) not in written),
         log_start=None if plan.log_start == now.log_start else plan.log_start,
     )
     last = term.position

@@ -1,7 +1,7 @@
 """Plans what a partition can adopt of another writer's segments, and what is believed once they were proven. Pure.
 
-Adopted segments are the past of one log: a plan of a recovery (`recovery.py`) decides which segments are of it. Nothing
-behind a hole is believed, unless a person asks for it. A segment whose deletion has a fact is never adopted again.
+Adopted segments are the past of one log: a plan of a recovery (`recovery.py`) decides which segments belong to it.
+Nothing behind a hole is believed, unless a person asks for it. A segment that facts delete is never adopted again.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ class Proposal:
     ) -> tuple[list[tuple[RemoteSegment, OffsetRange]], list[tuple[RemoteSegment, OffsetRange]]]:
         """Return the other segments of this log that have some of its offsets, and those: their bytes must agree.
 
-        The first list is of segments in this bucket: readable ones, and those that were ``proven`` so far. The second
-        is of those that are not adopted because others have all of their offsets.
+        The first list has segments in this bucket: readable ones, and those that were ``proven`` so far. The second
+        has those that are not adopted because others have all of their offsets.
         """
 
         def pairs(segments: Iterable[RemoteSegment]) -> list[tuple[RemoteSegment, OffsetRange]]:
-            shared = ((each, _shared(each, segment, self.plan)) for each in segments)
+            near = (each for each in segments if each.offsets.overlap(segment.offsets))
+            shared = ((each, _shared(each, segment, self.plan)) for each in near)
             return [(each, offsets) for each, offsets in shared if offsets is not None]
 
         own = pairs(each.segment for each in (*self.readable, *proven))
@@ -108,7 +109,7 @@ def contradicted(proposal: Proposal, confirmed: Offset) -> Proposal:
     end = max((each.segment.offsets.end for each in proposal.new), default=Offset(-1))
     if not 0 < confirmed <= end:
         return proposal
-    why = f"the leader's log has other leader epochs from offset {confirmed} on: these segments are of another branch"
+    why = f"the leader's log has other leader epochs from offset {confirmed} on: the segments are another branch"
     return replace(proposal, plan=replace(proposal.plan, refused=why), new=(), behind=())
 
 

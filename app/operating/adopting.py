@@ -1,4 +1,4 @@
-"""What an adoption takes from another store (`adoption.py`): planned from the manifests, then carried out."""
+"""Plans an adoption from another store by its manifests, and carries it out (`adoption.py`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ...state.routing import LocalBounds
 from ...storage.object_store import DEFAULT_PART_BYTES, ObjectStore
 from ...storage.segment.log_chunks import WINDOW_BYTES
 from ..opening.connection import Connection
-from .adoption import Adopted, AdoptTools, adopt_partition
+from .adoption import Adopted, AdoptTools, adopt_partition, recorded
 from .foreign_segments import NO_TOPIC, adoptable
 from .prefix_lock import PrefixLock
 from .recovery import Recovery, archived_partitions, require_stopped
@@ -97,9 +97,8 @@ def plan_adoption(
     proposals, addresses = [], set[str]()
     for place in sorted(chosen):
         view = follower.partition(place)
-        now = {place: said_by(view)} if follower.facts(place) else {}
-        archived = continued({place: archive.get(place) or ArchivedPartition(place)}, now)[place]
-        addresses |= now[place].addresses if now else set()
+        archived = recorded(archive.get(place) or ArchivedPartition(place), view)
+        addresses |= said_by(view).addresses
         own = [each for each in segments if each.segment.partition == place]
         at = bounds[place]
         begins = None if at is None else at.local_start
@@ -155,7 +154,7 @@ def _scan(connection: Connection, source: ObjectStore, wanted: Sequence[Wanted])
         place = _place_of(base)
         return any(
             may_be_of(base, topic, number)
-            or (place and (place.topic_id, number or place.partition) == (topic, place.partition))
+            or (place is not None and topic == place.topic_id and number in (None, place.partition))
             for topic, number in wanted
         )
 

@@ -14,20 +14,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ...leader.copier import CopyTools, Place, upload
+from ...leader.copier import CopyTools, ManifestSource, upload
 from ...leader.recover import RecoverTools, add_lost_facts
-from ...leader.recover_scan import DamagedManifest, Found, found_by, look_at
+from ...leader.recover_scan import continued, found_by, look_at, said_by
 from ...rules.adoption import Proposal
-from ...rules.recovery import FoundSegment
+from ...rules.recovery import ArchivedPartition, FoundSegment
 from ...runtime.operation import Operation
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound, TierstateError
 from ...state.object_keys import ObjectKind, object_key
+from ...state.partition_view import PartitionView
 from ...state.segment import CopyAttempt, RemoteSegment
 from ...storage.object_store import ObjectReader
 from ...storage.segment.encryption import KeyUnwrapper
 from ...storage.segment.reader import SegmentReader
 from ...storage.segment.writer import delete_segment
-from .foreign_segments import ForeignFiles, Readers, require_equal
+from .foreign_segments import ForeignFiles, batches_of, require_equal
 
 REFUSED = (CorruptData, ObjectNotFound, InvalidRequest)
 """Errors of one segment. All others end the adoption: it is run again."""
@@ -35,8 +36,8 @@ REFUSED = (CorruptData, ObjectNotFound, InvalidRequest)
 
 @dataclass(frozen=True, slots=True)
 class AdoptTools:
-    """``keys`` opens the other writer's segments. ``require``: raises if this process may write no more objects,
-    ``require_facts``: or no facts. ``done`` gets the plain bytes of each segment that was handled.
+    """``keys`` opens the other writer's segments. ``require``: raises if this process may not write objects,
+    ``require_facts``: or facts. ``done`` gets the plain bytes of each segment that was handled.
     """
 
     source: ObjectReader
@@ -47,6 +48,20 @@ class AdoptTools:
     require: Callable[[], object] = lambda: None
     require_facts: Callable[[], object] = lambda: None
     done: Callable[[int], object] = lambda size: None
+
+    def open(self, segment: RemoteSegment, *, own: bool) -> SegmentReader:
+        """Open a segment of this bucket, or of the other writer's."""
+        store, keys = (self.copy.store, self.copy.proof.keys) if own else (self.source, self.keys)
+        return SegmentReader.open(store, segment.object_key, keys=keys)
+
+
+def recorded(elsewhere: ArchivedPartition, view: PartitionView) -> ArchivedPartition:
+    """Return what the other writer's archive and the facts record together. The facts come first."""
+    if view.term is None:
+        return elsewhere
+    both = continued({view.partition: elsewhere}, {view.partition: said_by(view)})[view.partition]
+    # without a log start, an adoption died before it had written all facts that no term writes
+    return replace(both, standing=elsewhere.standing) if view.log_start is None else both
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,70 +90,50 @@ def adopt_partition(proposal: Proposal, tools: AdoptTools) -> Operation[Adopted]
     if lost.segments:
         tools.require_facts()
         yield from add_lost_facts(lost, tools.recover)
-    outcome = replace(proposal, plan=lost.plan, new=lost.segments, behind=tuple(behind))
-    return Adopted(outcome, problems)
+    plan = replace(lost.plan, left_out=proposal.plan.left_out)
+    return Adopted(replace(proposal, plan=plan, new=lost.segments, behind=tuple(behind)), problems)
 
 
 def _adopt(
     found: FoundSegment, proposal: Proposal, proven: list[FoundSegment], tools: AdoptTools
 ) -> Operation[FoundSegment]:
     """Return the segment as it stands in this bucket, copied if it was not there, and proven by its bytes."""
-    _compare(found, proposal, proven, tools)
-    segment, copy = found.segment, tools.copy
-    partition = segment.partition
-    key = copy.keys.base_key(
-        segment.topic, partition.topic_id, partition.partition, segment.offsets.start, segment.segment_id
-    )
-    attempt = CopyAttempt(
-        partition,
-        segment.topic,
-        segment.segment_id,
-        segment.offsets,
-        key,
-        segment.term,
-        segment.broker_id,
-        found.started_at,
-    )
+    _compare(found.segment, proposal, proven, tools)
+    segment, copy, place = found.segment, tools.copy, found.segment.partition
+    base, sid, name = segment.offsets.start, segment.segment_id, segment.topic
+    key = copy.keys.base_key(name, place.topic_id, place.partition, base, sid)
     objects = {info.key: info for info in copy.store.list(key)}
     if object_key(key, ObjectKind.MANIFEST) in objects:
-        stored = _own(look_at(copy.store, key, objects, judge=found_by), tools)
+        stored, form = look_at(copy.store, key, objects, judge=found_by), copy.format
+        ours = form.cluster_id, form.tier_state_topic_id
+        if not isinstance(stored, FoundSegment) or (stored.cluster_id, stored.tier_state_topic_id) != ours:
+            problem = "other objects stand where the copy would be: name another store, or another format.key_prefix"
+            raise InvalidRequest(problem, object_key=key)
         require_equal(segment, stored.segment)
-    else:
-        if objects:
-            yield "delete what an earlier attempt left"
-            delete_segment(copy.store, attempt)
-        stored = replace(found, segment=(yield from _copied(found, attempt, proposal, tools)))
-    copy.proof.require(stored.segment)
-    return stored
-
-
-def _own(finding: Found, tools: AdoptTools) -> FoundSegment:
-    """Return the finding if an adoption into this tier-state topic wrote it. Raises InvalidRequest, CorruptData."""
-    form = tools.copy.format
-    ours = form.cluster_id, form.tier_state_topic_id
-    if isinstance(finding, FoundSegment) and (finding.cluster_id, finding.tier_state_topic_id) == ours:
-        return finding
-    if isinstance(finding, DamagedManifest):
-        raise CorruptData(f"the copy in this bucket is damaged: {finding.problem}", object_key=finding.key)
-    problem = "other objects stand where the copy would be: use another store, or another format.key_prefix"
-    raise InvalidRequest(problem, object_key=finding.segment.object_key if isinstance(finding, FoundSegment) else None)
+        copy.proof.require(stored.segment)
+        return stored
+    times = segment.term, segment.broker_id, found.started_at
+    attempt = CopyAttempt(place, name, sid, segment.offsets, key, *times)
+    if objects:
+        yield "delete what an earlier attempt left"
+        delete_segment(copy.store, attempt)
+    return replace(found, segment=(yield from _copied(found, attempt, proposal, tools)))
 
 
 def _copied(
     found: FoundSegment, attempt: CopyAttempt, proposal: Proposal, tools: AdoptTools
 ) -> Operation[RemoteSegment]:
     """Copy the segment. Its manifest is written last, when every byte was checked."""
-    segment, readers = found.segment, Readers(tools.source, tools.keys)
-    own = Readers(tools.copy.store, tools.copy.proof.keys)
-    ids = {each.segment.segment_id for each in proposal.readable}
+    segment, copy = found.segment, tools.copy
+    own = {each.segment.segment_id for each in proposal.readable}
 
     def later() -> Iterator[SegmentReader]:
         for each in proposal.later(segment):
-            yield (own if each.segment_id in ids else readers).open(each)
+            yield tools.open(each, own=each.segment_id in own)
 
     def pace(size: int) -> None:
         tools.require()
-        tools.copy.throttle(size)
+        copy.throttle(size)
 
     with ForeignFiles(tools.source, segment, tools.keys, later) as files:
 
@@ -146,24 +141,26 @@ def _copied(
             require_equal(segment, copied)
             files.confirm()
 
-        place = Place(tools.recover.clock.now_ms, lambda: found.log_start, require)
+        facts = ManifestSource(tools.recover.clock.now_ms, lambda: found.log_start, require)
         try:
-            return (yield from upload(attempt, files, tools.copy, pace, place))
-        except TierstateError:
+            copied = yield from upload(attempt, files, copy, pace, facts)
+            copy.proof.require(copied)
+        except REFUSED:  # after other errors a write may still land: the next run deletes what it finds
             with suppress(TierstateError):
-                delete_segment(tools.copy.store, attempt)
+                delete_segment(copy.store, attempt)
             raise
+        return copied
 
 
-def _compare(found: FoundSegment, proposal: Proposal, proven: list[FoundSegment], tools: AdoptTools) -> None:
+def _compare(segment: RemoteSegment, proposal: Proposal, proven: list[FoundSegment], tools: AdoptTools) -> None:
     """Raise CorruptData if another whole segment of this log has other bytes for the same offsets."""
-    source, own = Readers(tools.source, tools.keys), Readers(tools.copy.store, tools.copy.proof.keys)
-    here, there = proposal.shared(found.segment, proven)
-    for readers, other, offsets in [*((own, *each) for each in here), *((source, *each) for each in there)]:
-        try:
-            theirs = readers.batches(other, offsets)
-        except (CorruptData, ObjectNotFound):
-            continue  # a damaged segment contradicts nothing
-        if source.batches(found.segment, offsets) != theirs:
-            keys = {"object_key": found.segment.object_key, "other": other.object_key}
-            raise CorruptData("two segments of one log have other bytes for the same offsets", **keys, offsets=offsets)
+    here, there = proposal.shared(segment, proven)
+    for own, pairs in ((True, here), (False, there)):
+        for other, offsets in pairs:
+            try:
+                theirs = batches_of(tools.open(other, own=own), offsets)
+            except (CorruptData, ObjectNotFound):
+                continue  # a damaged segment contradicts nothing
+            if batches_of(tools.open(segment, own=False), offsets) != theirs:
+                keys = {"object_key": segment.object_key, "other": other.object_key}
+                raise CorruptData("two segments of one log have other bytes for the same offsets", **keys)

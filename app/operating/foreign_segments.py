@@ -7,9 +7,8 @@ segment is read whole before anything of it is believed (`leader/checked_log.py`
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -38,8 +37,6 @@ NO_TOPIC = TopicId.of(bytes(16))
 """Stands for the tier-state topic of a segment that another program wrote."""
 PROVEN = ("last_record_offset", "record_count", "max_timestamp", "log_crc32c", "aborted")
 """Fields that a copy of a segment of tierstate keeps, in addition to `IDENTITY` without its object key."""
-
-Later = Iterable[SegmentReader]
 
 
 def adoptable(manifest: SegmentManifest, base: str, objects: Mapping[str, ObjectInfo]) -> Found:
@@ -80,7 +77,11 @@ class ForeignFiles:
     """
 
     def __init__(
-        self, store: ObjectReader, segment: RemoteSegment, keys: KeyUnwrapper | None, later: Callable[[], Later]
+        self,
+        store: ObjectReader,
+        segment: RemoteSegment,
+        keys: KeyUnwrapper | None,
+        later: Callable[[], Iterable[SegmentReader]],
     ) -> None:
         self._store, self._segment, self._later = store, segment, later
         self.path = Path(object_key(segment.object_key, ObjectKind.LOG))
@@ -125,7 +126,7 @@ class ForeignFiles:
         return tuple(aborted)
 
     def confirm(self) -> None:
-        """Raise ObjectNotFound if the other writer has deleted the segment meanwhile."""
+        """Raise ObjectNotFound if the other writer deleted the segment."""
         self._store.head(object_key(self._segment.object_key, ObjectKind.MANIFEST))
 
     def __enter__(self) -> Self:
@@ -136,7 +137,7 @@ class ForeignFiles:
 
 
 def require_equal(source: RemoteSegment, copy: RemoteSegment) -> None:
-    """Raise CorruptData unless the copy is of this segment, and has all of its bytes."""
+    """Raise CorruptData unless the copy describes this segment and has all of its bytes."""
     names: Iterable[str] = ("partition", "topic", "segment_id", "offsets", "leader_epochs", "log_bytes")
     if source.described:
         names = (*names, *PROVEN, "log_sha256")
@@ -145,32 +146,17 @@ def require_equal(source: RemoteSegment, copy: RemoteSegment) -> None:
         if own != expected:
             facts = {"field": name, "read": own, "described": expected}
             raise CorruptData("the log is not what its manifest describes", object_key=source.object_key, **facts)
-    if not source.described and copy.last_record_offset != source.offsets.end:
-        raise CorruptData(
-            "the log does not reach the end of its segment",
-            object_key=source.object_key,
-            last_offset=copy.last_record_offset,
-            segment_end=source.offsets.end,
-        )
+    last, end = copy.last_record_offset, source.offsets.end
+    if not source.described and last != end:
+        key = source.object_key
+        raise CorruptData("the log does not reach the end of its segment", object_key=key, last_offset=last, end=end)
 
 
-@dataclass(frozen=True, slots=True)
-class Readers:
-    """Opens segments of a store."""
-
-    store: ObjectReader
-    keys: KeyUnwrapper | None
-
-    def open(self, segment: RemoteSegment) -> SegmentReader:
-        return SegmentReader.open(self.store, segment.object_key, keys=self.keys)
-
-    def batches(self, segment: RemoteSegment, offsets: OffsetRange) -> dict[int, tuple[int, ...]]:
-        """Return the batches with some of the offsets: last offset, CRC, leader epoch and bytes by base offset."""
-        return dict(self._batches(segment, offsets))
-
-    def _batches(self, segment: RemoteSegment, offsets: OffsetRange) -> Iterator[tuple[int, tuple[int, ...]]]:
-        for position, data in whole_batches(self.open(segment)):
-            for batch in iter_batches(data, source=segment.object_key, position=position):
-                if batch.last_offset >= offsets.start and batch.base_offset <= offsets.end:
-                    has = batch.last_offset, batch.crc, batch.partition_leader_epoch, batch.size_bytes
-                    yield batch.base_offset, has
+def batches_of(reader: SegmentReader, offsets: OffsetRange) -> dict[int, tuple[int, ...]]:
+    """Return the batches with some of the offsets: last offset, CRC, leader epoch and bytes by base offset."""
+    return {
+        each.base_offset: (each.last_offset, each.crc, each.partition_leader_epoch, each.size_bytes)
+        for position, data in whole_batches(reader)
+        for each in iter_batches(data, source=reader.log.key, position=position)
+        if each.last_offset >= offsets.start and each.base_offset <= offsets.end
+    }

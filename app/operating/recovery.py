@@ -126,7 +126,7 @@ def plan_recovery(connection: Connection, request: RecoveryRequest) -> Recovery:
             store, lost, cluster, request.history, demanded=request.from_archive is True
         )
     left = frozenset[RemoteSegmentId]().union(*(left_behind(store, topic_id, request.history) for topic_id in lost))
-    plans = plan_partitions(bucket.ours, archive, local_starts(broker, bucket.ours, names), left)
+    plans = plan_partitions(bucket.ours, archive, _local_starts(broker, bucket.ours, names), left)
     addresses = frozenset(address for each in archive.values() for address in each.addresses)
     return Recovery(cluster, bucket, plans, names, archived_to, addresses, here.hosts)
 
@@ -220,7 +220,7 @@ def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLoc
                 lock.require()
 
 
-def local_starts(
+def _local_starts(
     broker: BrokerControl, segments: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
 ) -> dict[TopicIdPartition, Offset]:
     """Return the local log start of each partition whose broker answers."""

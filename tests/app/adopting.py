@@ -10,17 +10,18 @@ from typing import Any
 from tests.leader.world import World
 from tests.twins.counting_ids import CountingIds
 from tests.twins.memory_tier_topic import MemoryTierTopic
-from tierstate.app.operating.adoption import Adopted, AdoptTools, adopt_partition
+from tierstate.app.operating.adoption import Adopted, AdoptTools, adopt_partition, recorded
 from tierstate.app.operating.foreign_segments import adoptable
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.leader.copier import CopyTools, FormatPolicy
 from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.recover import RecoverTools
-from tierstate.leader.recover_scan import DamagedManifest, said_by, scan_bucket
+from tierstate.leader.recover_scan import DamagedManifest, scan_bucket
 from tierstate.rules.adoption import Proposal, propose, with_log_starts
 from tierstate.rules.recovery import ArchivedPartition, FoundSegment
 from tierstate.runtime.operation import Operation, run
+from tierstate.state.facts import OperatorOrder
 from tierstate.state.ids import TopicId
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.state.offsets import Position
@@ -40,12 +41,15 @@ class Adopting:
     world: World
     topic: MemoryTierTopic = field(default_factory=lambda: MemoryTierTopic(1, FRESH_ID))
     past_holes: bool = False
+    prefix: str = "ours/"
+    standing: tuple[OperatorOrder, ...] = ()
+    """Orders in the archive of the other writer."""
 
     def __post_init__(self) -> None:
         self.source, self.store = self.world.store, MemoryStore(self.world.clock)
 
     def fresh(self) -> Adopting:
-        return Adopting(self.world, past_holes=self.past_holes)
+        return Adopting(self.world, past_holes=self.past_holes, standing=self.standing)
 
     # --- the other writer's bucket
 
@@ -82,7 +86,7 @@ class Adopting:
             segments = with_log_starts(segments, {})
         partition = self.world.partition
         view = follower.partition(partition)
-        archived = said_by(view) if follower.facts(partition) else ArchivedPartition(partition)
+        archived = recorded(ArchivedPartition(partition, standing=self.standing), view)
         return propose(view, segments, archived, None, past_holes=self.past_holes)
 
     def process(self, live: Callable[[Operation[Adopted]], Any], seed: int = 1) -> Any:
@@ -93,7 +97,7 @@ class Adopting:
             copy = CopyTools(
                 store=self.store,
                 proof=ObjectProof(self.store),
-                keys=ObjectKeys("ours/"),
+                keys=ObjectKeys(self.prefix),
                 format=FormatPolicy("auto", 3, 32_768, "memory", TopicId(self.topic.topic_id)),
                 throttle=lambda size: None,
                 listener=lambda event: None,

@@ -13,12 +13,13 @@ from tests.app.adopting import Adopting
 from tests.leader.world import World
 from tests.operations import run_until
 from tierstate.rules.adoption import contradicted
+from tierstate.rules.recovery import Verdict
 from tierstate.schemas.codec import encode_fact
-from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
-from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind, SegmentDeleteStarted
+from tierstate.state.ids import FactId, RemoteSegmentId
 from tierstate.state.keys import key_of
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
-from tierstate.state.offsets import Offset, OffsetRange
+from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.segment import RemoteSegment
 from tierstate.storage.segment.chunks import ChunkIndex
 from tierstate.storage.segment.manifest_json import format_manifest
@@ -82,6 +83,16 @@ def test_an_adoption_that_dies_before_any_step_goes_on_to_the_same_result(aiven:
         keys = new.keys()
         assert new.process(lambda act: run_until(act, 10_000), seed=1_000) == []  # nothing is left to do
         assert new.keys() == keys
+
+
+def test_an_adoption_that_dies_twice_goes_on_to_the_same_result(adopting: New) -> None:
+    """The second process began a term: the copy that the first one began is abandoned since then."""
+    new = adopting()
+    steps = new.fresh().process(lambda act: run_until(act, 10_000))
+    new.process(partial(run_until, step=len(steps) - 1))
+    assert new.process(partial(run_until, step=1), seed=2) == ["append leader-elected"]
+    assert not new.adopt(seed=3).problems
+    assert [new.log(each) for each in new.view().readable] == new.logs()
 
 
 @pytest.mark.parametrize("kind", [ObjectKind.LOG, ObjectKind.MANIFEST])
@@ -174,12 +185,15 @@ def test_a_transaction_that_nothing_ends_keeps_its_segment_out(adopting: New) ->
     assert "how a transaction ended" in next(iter(outcome.problems.values()))
 
 
-def test_objects_of_another_writer_at_the_place_of_the_copy_stay_untouched(adopting: New) -> None:
-    new = adopting()
+@pytest.mark.parametrize("aiven", [True, False], ids=["aiven", "tierstate"])
+def test_objects_of_another_writer_at_the_place_of_the_copy_stay_untouched(aiven: bool, adopting: New) -> None:
+    new = adopting(aiven=aiven)
+    new.prefix = ""
     segment = new.segments[0]
     for kind in ObjectKind:
-        data = new.source.get(object_key(segment.object_key, kind))
-        new.store.put_if_absent(object_key(f"ours/{segment.object_key}", kind), data)
+        new.store.put_if_absent(
+            object_key(segment.object_key, kind), new.source.get(object_key(segment.object_key, kind))
+        )
     before = new.objects()
     assert "other objects stand" in new.adopt().problems[segment.object_key]
     assert new.objects() == before
@@ -206,3 +220,38 @@ def test_a_history_that_the_leaders_log_leaves_is_refused(adopting: New) -> None
     refused = contradicted(proposal, Offset(end))
     assert refused.plan.refused is not None
     assert not refused.new
+
+
+def test_what_lies_below_the_log_start_of_the_facts_is_left_out(adopting: New) -> None:
+    new = adopting()
+    hidden = [each for each in new.segments[:2]]
+    manifests = [new.source.get(object_key(each.object_key, ObjectKind.MANIFEST)) for each in hidden]
+    for each in hidden:
+        new.source.delete(object_key(each.object_key, ObjectKind.MANIFEST))
+    new.adopt()
+    keys = new.keys()
+    for each, data in zip(hidden, manifests, strict=True):
+        new.put(each, ObjectKind.MANIFEST, data)
+    proposal = new.adopt(seed=5).proposal
+    assert [each.segment.offsets for each in proposal.plan.of(Verdict.UNPROVEN)] == [each.offsets for each in hidden]
+    assert new.keys() == keys
+
+
+def test_an_order_of_the_lost_cluster_comes_along_once_and_does_not_come_back(adopting: New) -> None:
+    whole = adopting(aiven=False)
+    order_id = FactId.of(b"order" + bytes(11))
+    order = OperatorOrder(whole.world.partition, order_id, OrderKind.PAUSE, None, False, "a", TimestampMs(1))
+    whole.standing = (order,)
+    for step in range(len(whole.fresh().process(lambda act: run_until(act, 10_000)))):
+        new = whole.fresh()
+        new.process(partial(run_until, step=step))
+        new.adopt()
+        assert [key == key_of(order) for key in new.keys()].count(True) == 1
+    new, last = whole.fresh(), object_key(whole.segments[-1].object_key, ObjectKind.MANIFEST)
+    manifest = new.source.get(last)
+    new.source.delete(last)
+    new.adopt()
+    new.topic.append(0, key_of(order), None)  # it was resumed, and the orders were erased
+    new.source.put_if_absent(last, manifest)
+    assert new.adopt(seed=8).proposal.new
+    assert [key == key_of(order) for key in new.keys()].count(True) == 2
