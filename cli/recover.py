@@ -108,7 +108,7 @@ def _judge(recovery: Recovery) -> None:
         raise Difference("segments are left out", segments=recovery.left_out)
 
 
-def _document(recovery: Recovery, executed: bool) -> dict[str, Any]:
+def plan_document(recovery: Recovery, executed: bool) -> dict[str, Any]:
     return {
         "cluster_id": recovery.cluster_id,
         "executed": executed,
@@ -155,7 +155,7 @@ def _partition(recovery: Recovery, plan: PartitionPlan) -> dict[str, Any]:
 
 def _show(output: Output, recovery: Recovery, executed: bool) -> None:
     if output.as_json:
-        output.document(_document(recovery, executed))
+        output.document(plan_document(recovery, executed))
         return
     line = output.line
     archive = "no archive: nothing proves what was deleted; log starts are those of the manifests"
@@ -164,10 +164,10 @@ def _show(output: Output, recovery: Recovery, executed: bool) -> None:
         archive = f"the archive binds (tier-state partition {ends}); what came later is not in it"
     line(f"cluster {recovery.cluster_id}: {archive}")
     for plan in recovery.plans:
-        _show_partition(output, recovery, plan)
-    _list(output, "DAMAGED", [f"{each.key}: {each.problem}" for each in recovery.bucket.damaged])
-    _list(output, "foreign", [f"{each.key}: {each.why}" for each in recovery.bucket.foreign])
-    _list(
+        show_partition(output, recovery, plan)
+    list_texts(output, "DAMAGED", [f"{each.key}: {each.problem}" for each in recovery.bucket.damaged])
+    list_texts(output, "foreign", [f"{each.key}: {each.why}" for each in recovery.bucket.foreign])
+    list_texts(
         output,
         "uncommitted",
         [f"{each.base_key} ({counted(each.bytes, 'byte')})" for each in recovery.bucket.uncommitted],
@@ -176,7 +176,7 @@ def _show(output: Output, recovery: Recovery, executed: bool) -> None:
     line(f"{recovery.writing:,} of {counted(len(recovery.plans), 'partition')} {facts}")
 
 
-def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> None:
+def show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> None:
     topic_id, number = plan.partition.topic_id, plan.partition.partition
     output.line(f"{plan.partition.named(plan.topic)}  (topic id {topic_id})")
     if plan.refused:
@@ -184,7 +184,7 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
         return
     if topic_id not in recovery.names:
         output.line(f"  this cluster has no such topic; read it by its id: tierstate consume {topic_id}:{number}")
-    records = sum(each.segment.record_count for each in plan.restored)
+    records = sum(max(0, each.segment.record_count) for each in plan.restored)
     size = sum(each.segment.object_bytes for each in plan.restored)
     restored = f"{counted(len(plan.restored), 'segment')}, {counted(records, 'record')}, {counted(size, 'byte')}"
     output.line(f"  restored   {restored}, epoch {plan.epoch}")
@@ -199,10 +199,10 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
         )
     key = _without_manifest(recovery.bucket, plan.partition)
     restore = f"; restore the manifest of {key} first, and recover again" if key else ""
-    _list(output, "  GAP", [f"offsets {gap} belong to no tier{restore}" for gap in plan.gaps])
+    list_texts(output, "  GAP", [f"offsets {gap} belong to no tier{restore}" for gap in plan.gaps])
     name = f"{plan.topic}:{plan.partition.partition}"
     way_out = restore or f"; to give them up: tierstate delete-records {name} --before {{}} --execute"
-    _list(
+    list_texts(
         output,
         "  unproven ",
         [
@@ -211,7 +211,9 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
             for each in plan.unproven
         ],
     )
-    _list(output, "  MISSING", [f"{each.offsets} {each.segment_id}: archived as readable" for each in plan.missing])
+    list_texts(
+        output, "  MISSING", [f"{each.offsets} {each.segment_id}: archived as readable" for each in plan.missing]
+    )
     for left in plan.left_out:
         output.line(f"  {left.verdict:<9}  {left.segment.offsets} {left.segment.segment_id}: {left.why}")
 
@@ -234,6 +236,6 @@ def _has(plan: PartitionPlan, offsets: OffsetRange) -> bool:
     return any(left.segment.offsets.overlap(offsets) for left in plan.left_out)
 
 
-def _list(output: Output, label: str, texts: Sequence[str]) -> None:
+def list_texts(output: Output, label: str, texts: Sequence[str]) -> None:
     for text in texts:
         output.line(f"{label}  {text}")

@@ -61,6 +61,7 @@ ENTRIES = (
     CommandEntry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
     CommandEntry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),
     CommandEntry("Store", "migrate", "Move all objects to another bucket or account while agents run.", "migrate"),
+    CommandEntry("Store", "adopt", "Copy another writer's segments here, as history of their topic id.", "adopt"),
     CommandEntry("Store", "keys", "Make and list encryption keys, and rotate segments to the active one.", "keys"),
     CommandEntry("Play", "sandbox", "Start, stop or show a real local Kafka.", "sandbox"),
 )

@@ -24,7 +24,7 @@ from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, Position
 from ..state.facts import LeaderElected, LiveFact
 from ..state.ids import FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, object_key
-from ..state.offsets import Offset, Position
+from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import UNKNOWN, UNKNOWN_RANGES, Compression, CopyAttempt, RemoteSegment, SegmentState, Term
 from ..state.view import READY_AGE_S, SecondValue
@@ -33,6 +33,7 @@ from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader, read_manifest
 from .fold import Fold, SegmentNow, open_rows
+from .records import SegmentRecord
 from .topic import MetadataTopic, metadata_partition_of
 
 SILENCE_S = 20.0
@@ -207,32 +208,7 @@ class MetadataView:
         )
 
     def _remote(self, segment: SegmentNow) -> RemoteSegment:
-        record, stored = segment.record, segment.custom.remote_bytes
-        return RemoteSegment(
-            record.partition,
-            record.topic,
-            record.segment_id,
-            self._object_key(segment),
-            record.offsets,
-            last_record_offset=Offset(UNKNOWN),
-            record_count=UNKNOWN,
-            leader_epochs=record.leader_epochs,
-            max_timestamp=record.max_timestamp,
-            log_bytes=record.log_bytes,
-            log_object_bytes=record.log_bytes if stored is None else stored,
-            indexes_object_bytes=0,
-            manifest_bytes=0,
-            log_sha256=b"",
-            log_crc32c=UNKNOWN,
-            indexes_sha256=b"",
-            compression=Compression.NONE,
-            encryption_key_id=None,
-            transaction_index_empty=record.transaction_index_empty,
-            aborted=UNKNOWN_RANGES,
-            broker_id=record.broker_id,
-            term=Term(_last_epoch(record.leader_epochs), Position(0), NO_TERM),
-            copied_at=segment.at,
-        )
+        return segment_of(segment.record, self._object_key(segment), segment.custom.remote_bytes, segment.at)
 
     def _object_key(self, segment: SegmentNow) -> str:
         """Return the key that the plugin recorded, or else the first possible key that has a manifest."""
@@ -282,6 +258,37 @@ class MetadataView:
             raise CorruptData("the leader epoch index is empty", file=file)
         self._lineages[segment.segment_id] = lineage
         return lineage
+
+
+def segment_of(
+    record: SegmentRecord, object_key: str, stored_bytes: int | None, copied_at: TimestampMs
+) -> RemoteSegment:
+    """Return the segment that Kafka's record describes. It is not `described`. ``stored_bytes``: None if unknown."""
+    return RemoteSegment(
+        record.partition,
+        record.topic,
+        record.segment_id,
+        object_key,
+        record.offsets,
+        last_record_offset=Offset(UNKNOWN),
+        record_count=UNKNOWN,
+        leader_epochs=record.leader_epochs,
+        max_timestamp=record.max_timestamp,
+        log_bytes=record.log_bytes,
+        log_object_bytes=record.log_bytes if stored_bytes is None else stored_bytes,
+        indexes_object_bytes=0,
+        manifest_bytes=0,
+        log_sha256=b"",
+        log_crc32c=UNKNOWN,
+        indexes_sha256=b"",
+        compression=Compression.NONE,
+        encryption_key_id=None,
+        transaction_index_empty=record.transaction_index_empty,
+        aborted=UNKNOWN_RANGES,
+        broker_id=record.broker_id,
+        term=Term(_last_epoch(record.leader_epochs), Position(0), NO_TERM),
+        copied_at=copied_at,
+    )
 
 
 def _last_epoch(lineage: Lineage) -> LeaderEpoch:

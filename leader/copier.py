@@ -39,7 +39,7 @@ from ..state.facts import (
 )
 from ..state.ids import RemoteSegmentId, TopicId
 from ..state.object_keys import ObjectKeys, ObjectKind, object_key
-from ..state.offsets import Offset
+from ..state.offsets import Offset, TimestampMs
 from ..state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectReader, ObjectStore, ObjectWriter
 from ..storage.segment.encryption import KeyWrapper, SegmentCipher
@@ -105,7 +105,9 @@ def copy_segment(session: TermSession, candidate: CopyCandidate, tools: CopyTool
         yield "append copy-started"
         session.append(SegmentCopyStarted(attempt))
         try:
-            segment = yield from upload(session, attempt, files, tools, pace)
+            segment = yield from upload(
+                attempt, files, tools, pace, ManifestSource(session.now, lambda: _log_start(session))
+            )
             _check_again(session, candidate, files)
             pace(0)  # if the objects move to another store now, all of these were there before it stood still*
         except Exception as error:  # copy-finished was never sent, so this attempt must remove its objects
@@ -212,8 +214,24 @@ class FormatPolicy:
     keys: KeyWrapper | None = None
 
 
+def _log_start(session: TermSession) -> Offset:
+    return Offset(session.view().log_start or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSource:
+    """Functions that return the time and the log start for a manifest, right before it is written.
+
+    ``require`` gets the segment before that. Its errors end the copy.
+    """
+
+    now: Callable[[], TimestampMs]
+    log_start: Callable[[], Offset]
+    require: Callable[[RemoteSegment], object] = lambda segment: None
+
+
 def upload(
-    session: TermSession, attempt: CopyAttempt, files: SegmentFiles, tools: CopyTools, pace: Pace
+    attempt: CopyAttempt, files: SegmentFiles, tools: CopyTools, pace: Pace, facts: ManifestSource
 ) -> Operation[RemoteSegment]:
     """Upload the objects and verify their sizes. Return the segment's descriptor for the copy-finished fact.
 
@@ -243,15 +261,15 @@ def upload(
         source, offset_index=log.offset_index(), time_index=log.time_index(), transaction_index=transaction_index
     )
     if difference is not None:
-        place = session.partition, session.name, attempt.offsets
-        tools.listener(TransactionIndexRebuilt(*place, log.transaction_index_file, difference))
+        where = attempt.partition, attempt.topic, attempt.offsets
+        tools.listener(TransactionIndexRebuilt(*where, log.transaction_index_file, difference))
     yield "put indexes"
     indexes = put_indexes(store, key, source, cipher=cipher, pace=pace)
     _verify(store, key, ObjectKind.LOG, written.stored_bytes)
     _verify(store, key, ObjectKind.INDEXES, indexes.stored_bytes)
-    segment = _describe(session, attempt, files, log, written, indexes, aborted, compression, encryption)
-    log_start = Offset(session.view().log_start or 0)
-    manifest, block = _manifest(policy, attempt, segment, log, log_start, written, indexes, aborted, encryption)
+    segment = _describe(facts.now(), attempt, files, log, written, indexes, aborted, compression, encryption)
+    manifest, block = _manifest(policy, attempt, segment, log, facts.log_start(), written, indexes, aborted, encryption)
+    facts.require(block.segment)
     yield "put manifest"
     _verify(store, key, ObjectKind.MANIFEST, put_manifest(store, key, manifest, pace=pace))
     return block.segment
@@ -303,7 +321,7 @@ def _verify(store: ObjectReader, base_key: str, kind: ObjectKind, expected: int)
 
 
 def _describe(
-    session: TermSession,
+    now: TimestampMs,
     attempt: CopyAttempt,
     files: SegmentFiles,
     log: CheckedLog,
@@ -337,5 +355,5 @@ def _describe(
         aborted=AbortedRanges.of(aborted),
         broker_id=attempt.broker_id,
         term=attempt.term,
-        copied_at=session.now(),
+        copied_at=now,
     )

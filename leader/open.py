@@ -24,6 +24,7 @@ from ..state.object_keys import ObjectKeys
 from ..state.retention import TopicConfig
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
+from ..storage.segment.encryption import KeyWrapper
 from ..storage.segment.keyring import KeyRingFile
 from .agent import Agent, HostedPartitions, NewWorker
 from .copier import CopyTools, FormatPolicy
@@ -112,14 +113,7 @@ def open_leader(
         store=store,
         proof=ObjectProof(store, settings.trim.proof == "read", keyring_file),
         keys=keys,
-        format=FormatPolicy(
-            settings.format.compression,
-            settings.format.zstd_level,
-            settings.format.chunk_bytes,
-            cluster.cluster_id,
-            TopicId(topic.topic_id),
-            keyring_file,
-        ),
+        format=format_policy(settings, cluster.cluster_id, TopicId(topic.topic_id), keyring_file),
         throttle=while_allowed(quota.take, beside.prefix),
         listener=listener,
         longest_s=settings.sweep.grace / 2,
@@ -161,6 +155,15 @@ def open_leader(
     hosted = hosted_partitions(settings, context, schedule)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, schedule, observe.ahead)
     return LeaderRole(agent, board, context, hosted.afresh, new_worker, quota, hosted.unseen)
+
+
+def format_policy(
+    settings: Settings, cluster_id: str, tier_state_topic_id: TopicId, keys: KeyWrapper | None
+) -> FormatPolicy:
+    """Return the form of new objects by section ``[format]``."""
+    section = settings.format
+    form = section.compression, section.zstd_level, section.chunk_bytes
+    return FormatPolicy(*form, cluster_id, tier_state_topic_id, keys)
 
 
 def while_allowed(take: Callable[[int], object], proof: Callable[[], PrefixProof]) -> Callable[[int], None]:

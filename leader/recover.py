@@ -137,11 +137,12 @@ def add_lost_facts(lost: LostFacts, tools: RecoverTools) -> Operation[PartitionV
         elected = replace(elected, epoch=now.term.epoch)
     yield "append leader-elected"
     term = append_leader(tools.topic, view, tools.clock, elected)
+    written = {live.key for live in view.facts(partition)}
     addition = replace(
         plan,
         restored=lost.segments,
         deletes=(),
-        standing=(),
+        standing=tuple(each for each in plan.standing if key_of(each) not in written),
         log_start=None if plan.log_start == now.log_start else plan.log_start,
     )
     last = term.position

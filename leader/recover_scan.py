@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 
 from ..rules.lost_facts import is_unfinished
@@ -68,15 +69,22 @@ class Uncommitted:
 
 
 Found = FoundSegment | DamagedManifest | ForeignManifest | Uncommitted
+Judge = Callable[[SegmentManifest, str, Mapping[str, ObjectInfo]], Found]
+"""Returns the finding for a manifest, the segment's base key, and its listed objects by key."""
 
 
 def scan_bucket(
-    store: ObjectReader, prefix: str = "", selector: Callable[[str], bool] = lambda base: True
+    store: ObjectReader,
+    prefix: str = "",
+    selector: Callable[[str], bool] = lambda base: True,
+    judge: Judge | None = None,
 ) -> Iterator[Found]:
     """Yield a finding for each segment that has objects below ``prefix``. Raises Unavailable kinds, AccessDenied.
 
-    ``selector`` selects segments by base key. Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
+    ``selector`` selects segments by base key. ``judge``: makes a finding of a manifest; None: `found_by`.
+    Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
     """
+    look = partial(look_at, store, judge=judge or found_by)
     named = (info for info in store.list(prefix) if base_of(info.key) != info.key)
     segments = (
         (base, {info.key: info for info in objects})
@@ -85,16 +93,16 @@ def scan_bucket(
     )
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="recover") as pool:
         while window := list(islice(segments, WINDOW)):
-            yield from pool.map(lambda each: look_at(store, *each), window)
+            yield from pool.map(lambda each: look(*each), window)
 
 
-def look_at(store: ObjectReader, base: str, objects: Mapping[str, ObjectInfo]) -> Found:
-    """Read the manifest and return how a recovery treats the segment. ``objects``: the listed objects by key."""
+def look_at(store: ObjectReader, base: str, objects: Mapping[str, ObjectInfo], *, judge: Judge) -> Found:
+    """Read the manifest and return what ``judge`` makes of it. ``objects``: the listed objects by key."""
     key = object_key(base, ObjectKind.MANIFEST)
     if key not in objects:
         return Uncommitted(base, sum(info.size for info in objects.values()))
     try:
-        return found_by(read_manifest(store, key), base, objects)
+        return judge(read_manifest(store, key), base, objects)
     except ObjectNotFound:
         return Uncommitted(base, sum(info.size for info in objects.values()))
     except (CorruptData, InvalidRequest) as error:

@@ -71,7 +71,7 @@ def lost_facts(
     ``unknown``: complete segments without facts, or with a copy-started alone. ``archived``: the facts, and the archive
     if it was read, for the plan. ``local_start``: None if no broker reports it. ``left``: segments of a lost history.
     """
-    readable = [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
+    readable = readable_of(view)
     candidates = [each for each in unknown if is_unknown(view.segments, each.segment.segment_id)]
     archived = replace(archived, ignorable=())  # ignorable facts stay in their topic
     plan = plan_partition(view.partition, [*readable, *candidates], archived, local_start, left)
@@ -80,6 +80,11 @@ def lost_facts(
         empty = holes(view, local_start)
         added = [each for each in added if any(each.segment.offsets.overlap(hole) for hole in empty)]
     return LostFacts(plan, () if plan.refused else tuple(added))
+
+
+def readable_of(view: PartitionView) -> list[FoundSegment]:
+    """Return the readable segments of a view in the form in which a plan takes them."""
+    return [FoundSegment(each, each.copied_at, Offset(0), "", each.partition.topic_id) for each in view.readable]
 
 
 def way_out(topic: str, partition: int) -> str:

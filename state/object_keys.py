@@ -15,8 +15,7 @@ its own digits: any decimal digit is accepted, only ASCII digits are written.
 *A fact names its own objects only*: topic id, partition, base offset and segment id of the name are its segment's.
 Without this rule, four facts of a plain producer made an agent delete the only copy of another topic. Code that reads,
 deletes or moves objects that a fact names calls `not_own` right before, whatever a person settled earlier.
-Objects with the names of another writer (adopted objects) would need their own kind of subject, with a `match` in
-`not_own`. No fact can name such objects yet, and this file must never accept their names.
+`tierstate adopt` copies the objects of other writers: no fact names objects with names of another form.
 """
 
 from __future__ import annotations

@@ -124,14 +124,16 @@ def plan_recovery(connection: Connection, request: RecoveryRequest) -> Recovery:
     archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
     archived_to: dict[str, int] | None = None
     if request.from_archive is not False:
-        archive, archived_to = _archived(store, lost, cluster, request.history, demanded=request.from_archive is True)
+        archive, archived_to = archived_partitions(
+            store, lost, cluster, request.history, demanded=request.from_archive is True
+        )
     left = frozenset[RemoteSegmentId]().union(*(left_behind(store, topic_id, request.history) for topic_id in lost))
     plans = plan_partitions(bucket.ours, archive, _local_starts(broker, bucket.ours, names), left)
     addresses = frozenset(address for each in archive.values() for address in each.addresses)
     return Recovery(cluster, bucket, plans, names, archived_to, addresses, here.hosts)
 
 
-def _archived(
+def archived_partitions(
     store: ObjectStore, lost: tuple[TopicId, ...], cluster_id: str, history: int | None, *, demanded: bool
 ) -> tuple[Mapping[TopicIdPartition, ArchivedPartition], dict[str, int] | None]:
     """Return the archived partitions of the lost topics, read oldest first, and the end position of each archive."""
@@ -207,7 +209,7 @@ def write_lost_facts(connection: Connection, recovery: Recovery, lock: PrefixLoc
 
     Raises Fenced if an agent runs, or if another recovery took the lock over.
     """
-    _require_stopped(connection, recovery)
+    require_stopped(connection, recovery)
     follower = connection.view(list(recovery.added))
     tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
     steps = sum(3 + 2 * len(each.segments) for each in recovery.added.values())
@@ -239,7 +241,7 @@ def write_recovery(connection: Connection, recovery: Recovery, lock: PrefixLock,
     """
     lock.require()
     if not recovery.all_gone:
-        _require_stopped(connection, recovery)
+        require_stopped(connection, recovery)
     steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
     follower = connection.view()
     if check_target(connection.topic, follower, recovery.plans, resume=resume):
@@ -253,7 +255,8 @@ def write_recovery(connection: Connection, recovery: Recovery, lock: PrefixLock,
     return False
 
 
-def _require_stopped(connection: Connection, recovery: Recovery) -> None:
+def require_stopped(connection: Connection, recovery: Recovery) -> None:
+    """Raise Fenced if an agent answers: at an address of a term, or at the agent's port of a broker's host."""
     require_silent(recovery.addresses)
     port = connection.settings.management.of("agent").port
     require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)

@@ -20,7 +20,7 @@ ADDS = {"init", "pause", "resume", "keys new", "certify", "export", "table creat
 DECIDES = {
     "delete-records", "disable", "sweep", "rescue", "undelete", "settle", "keep-prefix", "accept-gap", "release",
     "leases", "recover", "keys rotate", "table compact", "table evolve", "table repair", "table drop", "restore topic",
-    "restore groups", "restore acls", "restore quotas", "restore subjects", "migrate",
+    "restore groups", "restore acls", "restore quotas", "restore subjects", "migrate", "adopt",
 }  # fmt: skip
 LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, cast
 from unittest.mock import patch
 
-from tests.app.test_migration import NamedStore
+from tests.app.moving import NamedStore
 from tests.twins.counting_ids import CountingIds
 from tests.twins.manual_clock import ManualClock
 from tests.twins.memory_tier_topic import MemoryTierTopic
