@@ -75,7 +75,10 @@ def _is_used(store: ObjectStore) -> bool:
 
 def _taken(store: ObjectStore) -> InvalidRequest:
     return InvalidRequest(
-        "another tierstate uses this store of topics: give it a bucket or prefix of its own", store=store.description
+        "another tierstate uses this store of topics: name another bucket or prefix, or delete this object if that "
+        "tierstate is gone",
+        store=store.description,
+        object_key=PART_OF,
     )
 
 

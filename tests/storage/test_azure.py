@@ -87,6 +87,17 @@ def test_two_uploads_of_one_key_never_mix_their_blocks(azure_store: AzureStore) 
     assert azure_store.get("key") == b"b" * 4 * MIB
 
 
+def test_logs_of_segments_alone_have_the_access_tier(azure_endpoint: str, azure_client: ContainerClient) -> None:
+    options = StoreOptions(azure_endpoint, credentials=KEY, storage_class="cool")
+    store = AzureStore(azure_client.container_name, "", options)
+    store.put_if_absent("small.log", b"x")
+    store.put_if_absent("small.indexes", b"x")
+    store.put_stream("large.log", [bytes(MIB)] * 65)
+    tiers = {blob.name: blob.blob_tier for blob in azure_client.list_blobs()}
+    assert tiers == {"small.log": "Cool", "large.log": "Cool", "small.indexes": "Hot"}
+    store.close()
+
+
 def test_an_upload_that_never_ends_leaves_another_one_whole(azure_endpoint: str, azure_client: ContainerClient) -> None:
     store = AzureStore(azure_client.container_name, "", StoreOptions(azure_endpoint, credentials=KEY, concurrency=1))
 
