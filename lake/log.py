@@ -221,9 +221,12 @@ class TopicLog:
     def topic_id(self) -> TopicId:
         return self._reader.topic(self.topic).topic_id
 
+    def partitions(self) -> int:
+        return self._reader.topic(self.topic).partitions
+
     def numbers(self) -> Iterator[int]:
         """Yield the numbers by which the other methods and the table's place name partitions."""
-        yield from range(self._reader.topic(self.topic).partitions)
+        yield from range(self.partitions())
 
     def number_of(self, topic: object, partition: int) -> int | None:
         """Return the number of a partition that an error names."""
