@@ -36,6 +36,10 @@ WRITTEN = {
     "write.metadata.previous-versions-max": "20",
 }
 """Properties of every table."""
+MANIFEST_BYTES = "commit.manifest.target-size-bytes"
+"""Iceberg's property: manifests are merged up to this size. A merge copies entries one by one, within a commit: so
+about 100 entries, whose size grows with the number of columns.
+"""
 NO_VALUE_BOUNDS = {"write.metadata.metrics.column.value": "none"}
 """Iceberg's table property that keeps no bounds for values. Flat tables have bounds for each field of a value."""
 NEEDED = ("partition", "offset", "timestamp")
@@ -94,6 +98,7 @@ class TableFacts:
             properties[MORE] = ",".join(map(str, self.more))
         for version, columns in enumerate(self.versions):
             properties |= columns_property(version, columns)
+        properties[MANIFEST_BYTES] = str(16_384 + 2_048 * len(iceberg_schema(self.columns.schema()).field_ids))
         return {**WRITTEN, **(NO_VALUE_BOUNDS if self.columns.prefix is None else {}), **properties}
 
     @classmethod

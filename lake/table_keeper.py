@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import ceil
 from operator import is_
 
 from structlog.typing import FilteringBoundLogger
@@ -41,7 +42,7 @@ from .table_note import AGAIN_S, LASTING_S, note_of, report
 from .table_snapshots import Retention, expire_some
 
 LOOK_S = 5.0
-"""The longest time in seconds between two checks of the tables if the first check had nothing to commit."""
+"""About the longest time in seconds between two checks of a table that had nothing to commit."""
 AGAIN = (*MOVED, UnknownOutcome)
 """Errors after which a round is tried again: records were deleted meanwhile, or a commit's outcome is unknown."""
 
@@ -132,8 +133,8 @@ def catch_up(
 class Kept(Rounds):
     """The state of a followed table. ``stopped``: why the table cannot continue, as text for people. ``noted``: the
     reason that the table itself shows. ``behind_since`` is in ms since 1970. ``due``, ``retry_at`` (when partitions
-    that are left out are tried again) and ``note_at`` (when a note may be written) are in seconds of the monotonic
-    clock.
+    that are left out are tried again), ``note_at`` (when a note may be written) and ``looked`` (the last look) are in
+    seconds of the monotonic clock.
     """
 
     lag: int = 0
@@ -145,14 +146,19 @@ class Kept(Rounds):
     retry_at: float = 0.0
     noted: str | None = None
     note_at: float = 0.0
+    looked: float = float("-inf")
     log: TopicLog | None = None
     views: list[PartitionView] | None = None
     """The views of the log at the last look (`TopicLog.views`)."""
 
     @property
     def has_news(self) -> bool:
-        """Return whether the log may have changed since the last look, or that look left something to do."""
-        if self.log is None or self.views is None or self.lag or self.stopped:
+        """Return whether the log may have changed since the last look, or that look left something to do. A stopped
+        table has none: it is checked again as tables without news are.
+        """
+        if self.stopped and not self.left_out:
+            return False
+        if self.log is None or self.views is None or self.lag:
             return True
         views = self.log.views()
         return views is None or not all(map(is_, views, self.views))
@@ -180,40 +186,46 @@ class Keeper:
         self._catalog, self._names, self._log, self._limits = catalog, names, log, limits
         self._pace, self._logger = pace, logger
         self.tables: dict[str, Kept] = {}
+        self._listed = float("-inf")
         self._unread: set[str] = set()
         """Tables that cannot be loaded. /readyz ignores one that was never loaded: it may be another team's."""
 
     def work(self, stopping: threading.Event) -> None:
-        looked = float("-inf")
+        pause = min(LOOK_S, max(self._pace.interval_s, 0.1))
         while not stopping.is_set():
-            now = self._pace.clock.monotonic()
-            only_news = now < looked + LOOK_S
-            looked = looked if only_news else now
-            if not self.turn(stopping, only_news=only_news):
-                stopping.wait(min(LOOK_S, max(self._pace.interval_s, 0.1)))
+            if not self.turn(stopping, pause / LOOK_S):
+                stopping.wait(pause)
 
-    def turn(self, stopping: threading.Event, *, only_news: bool = False) -> bool:
-        """Check each table, and commit if a commit is due. Returns False if nothing was done.
+    def turn(self, stopping: threading.Event, share: float = 1.0) -> bool:
+        """Check tables, and commit if a commit is due. Returns False if nothing was done.
 
-        ``only_news``: check the tables with news alone. Loading hundreds of tables would delay their rows.
+        ``share``: the part of the tables without news to check, too, beginning with the longest unchecked. Hundreds at
+        once would delay the rows of those with news.
         """
         acted = False
-        names = tuple(self.tables) if only_news else self._ours()
-        # a dropped table is no longer reported; other threads may be iterating over the earlier dictionary
-        self.tables = {name: kept for name, kept in self.tables.items() if name in names}
-        for name in names:
+        for name in self._due(share):
             if stopping.is_set():
                 return acted
-            kept = self.tables.setdefault(name, Kept())
+            kept = self.tables[name]
+            kept.looked = self._pace.clock.monotonic()
             try:
-                if only_news and not kept.has_news:
-                    continue
                 acted = self._keep(name, kept, stopping) or acted
             except Exception as error:
                 is_bug = not isinstance(error, TierstateError)
                 self._failed(name, kept, f"a bug: {error!r}" if is_bug else str(error), is_bug)
             self._note(name, kept)
         return acted
+
+    def _due(self, share: float) -> list[str]:
+        """List the tables of the catalog every `LOOK_S`. Return those to check now."""
+        now = self._pace.clock.monotonic()
+        if share >= 1 or now >= self._listed + LOOK_S:
+            self._listed, names = now, self._ours()
+            # a dropped table is no longer reported; other threads may be iterating over the earlier dictionary
+            self.tables = {name: self.tables.get(name) or Kept() for name in names}
+        idle = sorted((kept.looked, name) for name, kept in self.tables.items() if not kept.has_news)
+        left_out = {name for _, name in idle[ceil(len(idle) * share) :]}
+        return [name for name in self.tables if name not in left_out]
 
     def _note(self, name: str, kept: Kept) -> None:
         """Write into the table why it cannot continue, if that lasts. Remove the note once the table continues."""

@@ -8,16 +8,26 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions.visitors import _ManifestEvalVisitor
-from pyiceberg.manifest import ManifestFile
-from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestFile,
+    ManifestWriterV2,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
 from tests.operations import run_until
 from tierstate.lake.table import Change
+from tierstate.lake.table_check import check_table
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_place import KEPT_EPOCHS, Reach, TablePlace, common_end
 from tierstate.runtime.operation import run
@@ -246,6 +256,61 @@ def test_a_foreign_snapshot_leaves_the_place_where_it_was(world: TableWorld) -> 
     with iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():
         pass
     assert world.table().place() == place
+    checked = check_table(world.table(), world.log())
+    [commit] = checked.foreign
+    assert (commit.operation, commit.added_rows, commit.deleted_rows) == ("append", 0, 0)
+    assert checked.findings == []
+
+
+class _DeleteManifest(ManifestWriterV2):
+    """A manifest of delete files: pyiceberg has no writer of them."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+
+def delete_by_file(world: TableWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delete the first row by a file of positions, as an engine with merge-on-read does."""
+    table = world.table()
+    [file] = table.data_files(f"offset == {world.first_offset()}")
+    url, ids = table.url("deletes.parquet"), {"file_path": 2147483546, "pos": 2147483545}
+    types = {"file_path": pa.string(), "pos": pa.int64()}
+    fields = [pa.field(name, types[name], False, {"PARQUET:field_id": str(at)}) for name, at in ids.items()]
+    pq.write_table(pa.table([[file.file_path], [0]], pa.schema(fields)), url.removeprefix("file://"))
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=url,
+        file_format=FileFormat.PARQUET,
+        partition=file.partition,
+        record_count=1,
+        file_size_in_bytes=Path(url.removeprefix("file://")).stat().st_size,
+    )
+    deletes.spec_id = file.spec_id
+
+    def writer(update: _FastAppendFiles, spec: PartitionSpec) -> ManifestWriterV2:
+        output = update.new_manifest_output()
+        return _DeleteManifest(spec, update.schema(), output, update.snapshot_id, update._compression)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_FastAppendFiles, "new_manifest_writer", writer)
+        with table.iceberg.transaction() as transaction, transaction.update_snapshot().fast_append() as snapshot:
+            snapshot.append_data_file(deletes)
+
+
+def test_rows_that_another_engine_deleted_by_delete_files_stop_what_would_bring_them_back(
+    world: TableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = world.rows().num_rows
+    delete_by_file(world, monkeypatch)
+    assert world.rows().num_rows == before - 1
+    assert run(world.round()).step is Step.RESTATED
+    said = "another engine deleted rows of this table by delete files"
+    with pytest.raises(InvalidRequest, match=said):
+        check_table(world.table(), world.log())
+    delete_below(world, 777)
+    with pytest.raises(InvalidRequest, match=said):
+        run(world.round())
+    assert world.rows().num_rows == before - 1
 
 
 def reach(end: int, *lineage: tuple[int, int], start: int = 0) -> Reach:

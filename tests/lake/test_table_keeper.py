@@ -26,7 +26,7 @@ from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_follow import TableLimits
-from tierstate.lake.table_keeper import FollowPace, Keeper, Kept, feed_table_metrics
+from tierstate.lake.table_keeper import LOOK_S, FollowPace, Keeper, Kept, feed_table_metrics
 from tierstate.lake.table_layout import Key
 from tierstate.lake.table_note import LASTING_S, note_of, report
 from tierstate.lake.table_snapshots import Retention
@@ -86,24 +86,39 @@ def test_new_records_wait_for_the_interval(world: TableWorld) -> None:
     assert world.table_digest() == world.log_digest()
 
 
-def test_between_two_looks_only_tables_with_news_are_loaded(world: TableWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_with_news_wait_for_a_share_of_the_others_alone(
+    world: TableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise the rows of one table would wait until hundreds of others were loaded."""
-    load, loaded = LakeCatalog.table, list[str]()
+    load, loaded, clock = LakeCatalog.table, list[str](), ManualClock()
+    with world.catalog() as catalog:
+        catalog.create(OTHER, world.table().facts)
 
     def noted(catalog: LakeCatalog, name: str) -> LakeTable:
         loaded.append(name)
         return load(catalog, name)
 
-    keeper = keeper_of(world, ManualClock(), TableLimits(), interval_s=0.0)
+    keeper = keeper_of(world, clock, TableLimits(), interval_s=0.0)
     while keeper.turn(RUNS):
         pass
     monkeypatch.setattr(LakeCatalog, "table", noted)
-    assert keeper.turn(RUNS, only_news=True) is False
+    assert keeper.turn(RUNS, 0.0) is False
     assert loaded == []
+    for _ in range(4):
+        clock.advance(1)
+        keeper.turn(RUNS, 0.5)
+    assert loaded == [OTHER, NAME, OTHER, NAME]
+    loaded.clear()
     copy_another(world)
-    assert keeper.turn(RUNS, only_news=True) is True
-    assert loaded == [NAME]
-    assert keeper.turn(RUNS, only_news=True) is False
+    clock.advance(1)
+    assert keeper.turn(RUNS, 0.0) is True
+    assert loaded == [OTHER, NAME]
+    assert keeper.turn(RUNS, 0.0) is False
+    with world.catalog() as catalog:
+        catalog.drop(OTHER)
+    clock.advance(LOOK_S)
+    keeper.turn(RUNS, 0.0)
+    assert list(keeper.tables) == [NAME]
     monkeypatch.undo()
     assert world.table_digest() == world.log_digest()
 
