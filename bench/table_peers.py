@@ -46,7 +46,7 @@ RECORD = json.dumps(
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``flags`` are of `table create`. ``commits``: so many for all records."""
+    """``flags``: those of `table create`. ``commits``: the number of commits for all records."""
 
     name: str
     peers: str
@@ -86,7 +86,7 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def _fill(site: Site, topic: str, kind: Kind, records: int) -> None:
-    """Fill the topic."""
+    """Fill the topic with the same number of records in each Kafka partition."""
     site.create(topic, PARTITIONS, MIB)
     producer: Any = Producer({"bootstrap.servers": site.kafka.bootstrap, "log_level": 0, "compression.type": "lz4"})
     for at, value in enumerate(_values(kind, records)):

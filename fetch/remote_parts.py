@@ -40,7 +40,7 @@ from .piece import Fetched
 from .remote import RemotePiece, aborted_of, open_segment, touching
 from .window_batches import BATCH_PREFIX, WindowBatches, batch_size, batches_of, require_cut_off
 
-NEAR_BYTES = 4 * MIB
+NEAR_BYTES = 2 * MIB
 BEYOND_BYTES = 128 * 1024
 """Bytes read behind the chunk in which the last needed batch begins: most batches end there."""
 

@@ -254,24 +254,29 @@ class _Lz4(NamedTuple):
 
 
 def _lz4_header(payload: bytes | memoryview[int]) -> _Lz4:
-    if bytes(payload[:4]) != _LZ4_MAGIC or len(payload) < 7:
+    has_size = len(payload) > 4 and payload[4] & 8
+    return _lz4_frame(bytes(payload[: 15 if has_size else 7]))
+
+
+@lru_cache(256)
+def _lz4_frame(header: bytes) -> _Lz4:
+    """Return what the first bytes of a frame say. It is cached: most frames of a producer have the same header."""
+    if header[:4] != _LZ4_MAGIC or len(header) < 7:
         raise ValueError("not an lz4 frame")
-    flags, block_bytes = payload[4], _LZ4_BLOCK_BYTES.get((payload[5] >> 4) & 7)
+    flags, block_bytes = header[4], _LZ4_BLOCK_BYTES.get((header[5] >> 4) & 7)
     if flags >> 6 != 1 or block_bytes is None:
         raise ValueError("lz4 frame of an unknown version")
     if flags & 3:
         raise ValueError("lz4 frame with a dictionary or a reserved flag")
-    begin = 7 + (8 if flags & 8 else 0)
-    fault = _lz4_fault(bytes(payload[:begin]))
+    fault = _lz4_fault(header)
     if "ERROR_" in fault:
         raise ValueError(fault)
-    return _Lz4(begin, block_bytes, bool(flags & 32), 4 if flags & 16 else 0, 4 if flags & 4 else 0)
+    return _Lz4(len(header), block_bytes, bool(flags & 32), 4 if flags & 16 else 0, 4 if flags & 4 else 0)
 
 
-@lru_cache(256)
 def _lz4_fault(header: bytes) -> str:
     """Return the library's error message for a frame that ends after its header. The message contains ``ERROR_`` only
-    if the header is wrong, usually its checksum. It is cached: most frames of a producer have the same header."""
+    if the header is wrong, usually its checksum."""
     try:
         cramjam.lz4.decompress(header)
     except cramjam.DecompressionError as error:
@@ -314,7 +319,10 @@ def _zstd_frame(scratch: Scratch, begun: int, frame: bytes | memoryview[int], li
     counted = 0
     room = size if 0 < size <= FIRST_BYTES else min(8 * len(frame) + 1024, FIRST_BYTES)
     with scratch.zstd.stream_reader(frame) as reader:
-        while read := reader.readinto(scratch.free(max(room, 1))[: limit - (scratch.used - begun) + 1]):
+        read, free = 0, memoryview(b"")
+        while read == len(free):  # less is read at the frame's end
+            free = scratch.free(max(room, 1))[: limit - (scratch.used - begun) + 1]
+            read = reader.readinto(free)
             scratch.used += read
             _within(scratch.used - begun, limit)
             room = min(max(room, scratch.used - before), FIRST_BYTES)

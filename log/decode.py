@@ -27,9 +27,11 @@ from .record_columns import RECORD_SCHEMA as RECORD_SCHEMA
 from .record_columns import empty
 from .record_columns import record_schema as record_schema
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 3 << 19
+"""Bytes. Python spends about 0.5 ms on each block; a larger piece no longer fits the CPU's cache."""
 MAX_OFFSET = kernels.MAX_OFFSET
 _SCAN_ROWS = 4096
+_PLACE = (kernels.POSITION, kernels.SIZE, kernels.ATTRIBUTES)
 _SUM_HERE_BELOW = 1024
 """Batch size in bytes. Below it, the kernel's CRC table is faster than a call into the CRC library."""
 
@@ -159,9 +161,10 @@ class _Decoder:
 
     def _wrong_sum(self, rows: Table) -> int | None:
         """Return the row of the first batch whose CRC is wrong, or None if all are right."""
-        for row in np.flatnonzero(rows[:, kernels.SIZE] >= _SUM_HERE_BELOW).tolist():
-            at, size = int(rows[row, kernels.POSITION]), int(rows[row, kernels.SIZE])
-            if google_crc32c.value(self._raw[at + 21 : at + size]) != rows[row, kernels.CRC]:
+        large = np.flatnonzero(rows[:, kernels.SIZE] >= _SUM_HERE_BELOW)
+        sums = rows[large][:, (kernels.POSITION, kernels.SIZE, kernels.CRC)].tolist()
+        for row, (at, size, crc) in zip(large.tolist(), sums, strict=True):
+            if google_crc32c.value(self._raw[at + 21 : at + size]) != crc:
                 return int(row)
         return None
 
@@ -212,12 +215,13 @@ class _Decoder:
             self._scratch = Scratch(empty(FIRST_BYTES, np.uint8))
         scratch, first, ends = self._scratch, at, list[int]()
         scratch.used = 0
-        while at < len(rows) and scratch.used < self._piece_bytes:
-            position, size = int(rows[at, kernels.POSITION]), int(rows[at, kernels.SIZE])
+        for position, size, attributes in rows[first:, _PLACE].tolist():
+            if scratch.used >= self._piece_bytes:
+                break
             try:
                 decompress_into(
                     scratch,
-                    int(rows[at, kernels.ATTRIBUTES]) & 7,
+                    attributes & 7,
                     self._view[position + HEADER_BYTES : position + size],
                     source=self._source,
                     position=self._position + position,
