@@ -180,6 +180,15 @@ def test_several_files_of_a_date_as_earlier_versions_made_them_are_compared(worl
     assert [each.key for each in checked(claimed).findings] == [again]
 
 
+def test_a_file_of_a_date_of_which_the_log_has_no_record_is_found(world: World) -> None:
+    [plan] = world.ledger.plans()
+    done, file = a_file(world)
+    claim = replace(done, files=(*done.files, replace(file, date="1999-01-01")))
+    [finding] = checked(with_object(world, task_key(plan, 1), document(claim.as_json()))).findings
+    assert (finding.key, finding.offset) == (file.key, file.first_offset)
+    assert re.fullmatch(r"\d+ rows are no records of the log", finding.problem)
+
+
 def test_an_unfinished_export_is_reported(world: World) -> None:
     [plan] = world.ledger.plans()
     assert problems(with_object(world, manifest_key(plan), None)) == [
