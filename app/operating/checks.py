@@ -45,6 +45,8 @@ from .fact_checks import later_facts, soon_deleted
 from .log_source import chosen_topics, leaders_that_fence
 from .prefix import check_prefix, require_one_source
 
+INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""Kafka's own topics."""
 ROW_S, REPLAY_S = 10.0, 300.0
 """Seconds that a check may take. The larger limit is for checks that read the whole tier-state topic (`REPLAYING`)."""
 REPLAYING = frozenset({"history", "release", "facts", "prefix"})
@@ -300,7 +302,8 @@ def checks(connection: Connection) -> Iterator[Check]:
 
     def rights_are_enough() -> str:
         with _fit("the broker is"):
-            never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
+            # KRaft's own log has a folder too, and so have topics that are internal, and hidden from these credentials
+            never = dict.fromkeys((settings.tier_state.topic, "__cluster_metadata", *INTERNAL), True)
             internal = {each.name: each.internal for each in broker.topics()} | never
         fetches = settings.agent.source == "fetch"
         log_dirs = () if fetches else settings.agent.log_dirs
