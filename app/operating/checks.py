@@ -47,6 +47,8 @@ from .log_source import chosen_topics, leaders_that_fence
 from .prefix import check_prefix, require_one_source
 from .topic_stores import require_every_store
 
+INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""Kafka's own topics."""
 ROW_S, REPLAY_S = 10.0, 300.0
 """Seconds that a check may take. The larger limit is for checks that read the whole tier-state topic (`REPLAYING`)."""
 REPLAYING = frozenset({"history", "release", "facts", "prefix"})
@@ -309,7 +311,8 @@ def checks(connection: Connection) -> Iterator[Check]:
 
     def rights_are_enough() -> str:
         with _fit("the broker is"):
-            never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
+            # KRaft's own log has a folder too, and so have topics that are internal, and hidden from these credentials
+            never = dict.fromkeys((settings.tier_state.topic, "__cluster_metadata", *INTERNAL), True)
             internal = {each.name: each.internal for each in broker.topics()} | never
         fetches = settings.agent.source == "fetch"
         log_dirs = () if fetches else settings.agent.log_dirs
