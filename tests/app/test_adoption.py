@@ -141,6 +141,7 @@ def test_a_log_that_ends_early_is_refused_although_its_manifest_agrees(adopting:
     new.put(segment, ObjectKind.MANIFEST, format_manifest(manifest))
     assert "does not reach the end" in new.adopt().problems[segment.object_key]
     assert [each.offsets for each in new.view().readable] == [new.segments[0].offsets]
+    assert {key.rpartition(".")[0] for key in new.objects()} == {each.object_key for each in new.view().readable}
 
 
 def twin_of(new: Adopting, segment: RemoteSegment, log: bytes) -> None:
