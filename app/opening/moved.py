@@ -1,87 +1,20 @@
-"""Opens a store that follows its objects when they move, by plain values that also reach other processes (0108)."""
+"""The places of objects that the settings give: `[store]`, `[next_store]` and ``store.topics``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ...runtime.clock import Clock, SystemClock
-from ...runtime.listener import Listener, ignore
+from ...runtime.clock import SystemClock
 from ...runtime.settings import NextStore, Settings
-from ...state.errors import InvalidRequest, InvalidSettings
+from ...state.errors import InvalidSettings
 from ...state.object_keys import ObjectKeys
-from ...storage.open import open_store
 from ...storage.options import StoreOptions
 from .connection import store_options
+from .store_place import StorePlace, TopicStore
 
 if TYPE_CHECKING:
-    from ...follower.followed_store import FollowedStore
-    from ...follower.move import Move
     from ...storage.object_store import ObjectStore
-
-
-@dataclass(frozen=True, slots=True)
-class TopicStore:
-    """A store for new segments of the topics whose names match ``pattern``."""
-
-    pattern: str
-    url: str
-    options: StoreOptions = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class StorePlace:
-    """A store, and the store with the URL ``next_url`` to which its objects may move; empty: nothing names one.
-
-    ``topics``: stores for the segments of some topics. ``names``: the keys of new segments.
-    """
-
-    url: str
-    options: StoreOptions = field(repr=False)
-    next_url: str = ""
-    next_options: StoreOptions = field(default_factory=StoreOptions, repr=False)
-    topics: tuple[TopicStore, ...] = ()
-    names: ObjectKeys = field(default_factory=ObjectKeys)
-
-    def open(self, clock: Clock, listener: Listener = ignore) -> FollowedStore:
-        """Return the opened store. Raises InvalidRequest, AccessDenied, MissingExtra."""
-        from ...follower.followed_store import FollowedStore
-
-        store = open_store(self.url, self.options, clock=clock, listener=listener)
-        return FollowedStore(store, partial(self._target_of, clock=clock), clock)
-
-    def with_topics(self, default: FollowedStore, clock: Clock, listener: Listener = ignore) -> ObjectStore:
-        """Return ``default`` with the stores of topics. Closing it closes all. Raises as `open`."""
-        if not self.topics:
-            return cast("ObjectStore", default)
-        from ...storage.routed import RoutedStore
-
-        opened = {TopicStore("", self.url.rstrip("/"), self.options): cast("ObjectStore", default)}
-        for rule in self.topics:
-            if (store := replace(rule, pattern="")) not in opened:
-                opened[store] = open_store(rule.url, rule.options, clock=clock, listener=listener)
-        rules = [(rule.pattern, opened[replace(rule, pattern="")]) for rule in self.topics]
-        return RoutedStore(cast("ObjectStore", default), rules, self.names)
-
-    def target(self, url: str, region: str | None, clock: Clock, *, make: bool = False) -> ObjectStore:
-        """Return the target of a move: by ``[next_store]`` if that names it, else by the options of this store."""
-        if self.next_url and self.next_url.rstrip("/") == url.rstrip("/"):
-            return open_store(url, self.next_options, clock=clock, make=make)
-        return open_store(url, replace(self.options, region=region), clock=clock, make=make)
-
-    def _target_of(self, move: Move, clock: Clock) -> ObjectStore:
-        """Return the opened target. Raises InvalidRequest for another kind of store or another endpoint that no setting
-        names: an address in a bucket is no reason to send credentials there.
-        """
-        same_kind = self.url.partition(":")[0] == move.target.partition(":")[0]
-        same = same_kind and (self.options.endpoint or "") == move.endpoint
-        if not same and self.next_url.rstrip("/") != move.target:
-            raise InvalidRequest(
-                "the objects were moved: name their store in [next_store], or in [store] from now on",
-                target=move.target,
-            )
-        return self.target(move.target, move.region or None, clock)
 
 
 def place_of(settings: Settings) -> StorePlace:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...runtime.settings import Settings
     from ...storage.object_store import ObjectReads
     from ...storage.segment.encryption import KeyUnwrapper
-    from .moved import StorePlace
+    from .store_place import StorePlace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.twins.manual_clock import ManualClock
-from tierstate.app.opening.moved import StorePlace, place_of
+from tierstate.app.opening.moved import place_of
 from tierstate.app.opening.split_reads import access_by
+from tierstate.app.opening.store_place import StorePlace
 from tierstate.follower.move import Move
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest, InvalidSettings

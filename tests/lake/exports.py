@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from tests.fetch.two_tiers import Golden
 from tierstate.app.opening.connection import Advance
-from tierstate.app.opening.moved import StorePlace
 from tierstate.app.opening.split_reads import Access
+from tierstate.app.opening.store_place import StorePlace
 from tierstate.fetch.piece import records
 from tierstate.fetch.split import read_split
 from tierstate.lake.columns import Columns

@@ -16,7 +16,7 @@ from tests.wheels import ROOT
 
 DRIVER = """
 import time
-from tierstate.app.opening.moved import StorePlace
+from tierstate.app.opening.store_place import StorePlace
 from tierstate.app.opening.split_reads import Access
 from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.columns import Columns

@@ -18,8 +18,8 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tests.operations import run_until
 from tests.twins.manual_clock import ManualClock
-from tierstate.app.opening.moved import StorePlace
 from tierstate.app.opening.split_reads import Access
+from tierstate.app.opening.store_place import StorePlace
 from tierstate.lake import table_snapshots
 from tierstate.lake.jobs import Job
 from tierstate.lake.runs import Run, do, here, in_processes

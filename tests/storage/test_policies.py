@@ -181,6 +181,7 @@ GOOGLE = {
     "blob.delete": "storage.objects.delete",
     "blob.reload": "storage.objects.get",
     "blob.upload_from_string": "storage.objects.create",
+    "blob.storage_class": NOTHING,
 }
 BLOBS = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/"
 AZURE = {
