@@ -32,6 +32,7 @@ def test_damage_is_refused_by_name_or_delivered_equal_where_the_table_says_so(fo
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3_600)
 def test_the_whole_matrix_is_as_it_was_found_last() -> None:
     results = results_of(outcome for form in FORMS for outcome in outcomes(form))
     assert results == known(), "python -m tests.damage.matrix --write"
