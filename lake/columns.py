@@ -43,9 +43,10 @@ LAST_US = 253_402_300_800_000_000 - 1
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Which records are rows. ``corrupt``: whether they do not parse; None means either. ``field``, ``value``: a field
-    of the values, and its value as text. ``record``: the name of their record in the registry; ``subject``: its
-    subject. Of records that do not parse, those without a readable schema are rows, too.
+    """The choice of the records that are rows. ``corrupt``: whether they must fail to parse; None means either.
+
+    ``field``, ``value``: a field of the values, and its value as text. ``record``: the name of their record in the
+    registry; ``subject``: its subject. Records that do not parse and have no readable schema are rows, too.
     """
 
     corrupt: bool | None = None
@@ -270,7 +271,7 @@ class Rows:
         return (rows, deletes) if chosen is None else (rows.filter(chosen), deletes.filter(chosen))
 
     def _of_record(self, values: pa.Array, only: Only) -> pa.Array:
-        """Return which values are of the record of ``only``, and may be rows."""
+        """Return a mask of the values whose schema is the record that ``only`` names: these may be rows."""
         from ..values.avro_values import record_names
 
         assert self._registry is not None

@@ -1,6 +1,6 @@
 """Compares a table with its log: every row of every partition with the record of the same offset.
 
-Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows must exist, whoever wrote the files, and
+Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows must exist, for files of any writer, and
 their version of the columns. Typed columns are made from the records again, with the same version.
 
 A table that upserts must have exactly the newest records of its keys. The log is read twice, and keys are in memory.

@@ -36,15 +36,15 @@ class Pair:
 def pair_stores(connection: Connection) -> None:
     """Pair each store of topics with the default store, at its first use. Call it before the first change.
 
-    Raises InvalidRequest for a store of another default store, or of which no setting knows any more, and the errors
-    of stores that are used for the first time.
+    Raises InvalidRequest for a store that belongs to another default store, and for a paired store that no rule names.
+    Raises the errors of stores that are used for the first time.
     """
     default, *others = connection.stores
     for store in others:
         key = f"{STORES}{sha256(store.description.encode()).hexdigest()[:32]}"
         pair = _read(default, key)
         if pair is None and _is_used(store):
-            pair = _read(default, key)  # another agent may have begun meanwhile
+            pair = _read(default, key)  # another agent may have begun since the first look
             if pair is None:
                 raise _taken(store)
         pair = pair or _put(default, key, Pair(store.description, FactId.of(RandomIds().uuid())))

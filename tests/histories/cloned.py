@@ -291,6 +291,10 @@ class ClonedWorld:
         self.seen.add("decided")
 
 
+GUARDS_OF_CLONES = ("a proof before each change", "strange signatures", "answers", "trial", "own heartbeat")
+"""Names of guards without which one of these histories breaks a promise."""
+
+
 def broken_by_clones(seeds: range = range(10)) -> str | None:
     """Return what breaks in the first broken world of these seeds, or None."""
     for seed in seeds:

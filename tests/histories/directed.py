@@ -387,17 +387,14 @@ DIRECTED = {
     "age of the position": a_view_sleeps_for_months,
     "topic id": a_topic_is_created_again,
     "anchor": broken_by_restores,
-    "a proof before each change": broken_by_clones,
-    "strange signatures": broken_by_clones,
-    "answers": broken_by_clones,
-    "trial": broken_by_clones,
-    "own heartbeat": broken_by_clones,
-    "writers have stopped": broken_by_moves,
-    "a look before each change": broken_by_moves,
-    "a look after a slow write": broken_by_moves,
+    **dict.fromkeys(
+        ("a proof before each change", "strange signatures", "answers", "trial", "own heartbeat"), broken_by_clones
+    ),
+    **dict.fromkeys(
+        ("writers have stopped", "a look before each change", "a look after a slow write"), broken_by_moves
+    ),
     "leases that go on": a_reader_reads_on,
     "lost facts": a_tail_is_cut,
     "fencing": a_copy_is_finished_too_late,
     "leases": a_reader_reads_what_is_condemned,
-    **DIRECTED_FETCH,
-}
+} | DIRECTED_FETCH

@@ -351,7 +351,7 @@ class MovedWorld:
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """In this block no request fails or takes long."""
+        """Let no request in this block fail or take long."""
         was, self.quiet = self.quiet, True
         yield
         self.quiet = was
@@ -384,6 +384,10 @@ class MovedWorld:
             assert agent.place.here is self.target, f"agent {agent.number} stays at the old store"
             assert self.copied[-1] in self.live, f"agent {agent.number}: {agent.claim.proof.copy}"
         self.check()
+
+
+GUARDS_OF_MOVES = ("writers have stopped", "a look before each change", "a look after a slow write")
+"""Names of guards without which one of these histories breaks a promise."""
 
 
 def broken_by_moves(seeds: range = range(3, 13)) -> str | None:

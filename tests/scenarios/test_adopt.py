@@ -90,7 +90,7 @@ def killed(house: House, topic: str, source: str) -> None:
 
 @pytest.mark.parametrize("case", ["gzip", "transactions", "epochs", "abort-marker-in-next-segment"])
 def test_the_plugins_own_segments_are_read_by_their_topic_id(case: str, house: House, tmp_path: Path) -> None:
-    """No cluster has these topics. Of the last pair, the second segment decides the first one's transaction."""
+    """No cluster has these topics. The second segment of the last case decides the first one's transaction."""
     with house.config.open("a") as config:
         config.write(f'[encryption]\nkeyring = "{AIVEN / "keyring.toml"}"\n')
     bucket = golden_bucket(case, tmp_path)
