@@ -188,8 +188,6 @@ def test_executors_of_spark_ask_for_their_own_token(sandbox: KafkaSandbox, endpo
     properties = {f"kafka.{name}": value for name, value in kafka_properties(options).items()}
     access = access_by(settings_from({**properties, "store.url": "file:///nowhere"}))
     sent = pickle.loads(pickle.dumps(access))
-    with sent.local_tier(SystemClock()) as tier:
-        assert tier is not None
     with open_broker(sent.kafka) as broker:
         assert broker.raw.metadata(["orders"]).topics["orders"] is not None
     assert len(endpoint.forms) == 1
