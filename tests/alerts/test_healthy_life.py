@@ -175,8 +175,10 @@ def test_five_alerts_reach_an_alertmanager_with_what_a_person_needs(life: Life) 
     place = TopicPartition(gap, 0, RECORDS + 1_500)
     life.admin.delete_records([place])[place].result(30)
     alter(life.admin, house.tier_topic, "max.compaction.lag.ms", "9223372036854775807")
-    flip(sorted(path for path in house.store.rglob("*.log") if life.topic in str(path))[1], 300)
-    eventually(lambda: get(f"{life.url}/v1/topics/{life.topic}/partitions/0/records?offset={RECORDS // 3}")[0] == 500)
+    damaged = sorted(path for path in house.store.rglob("*.log") if life.topic in str(path))[1]
+    flip(damaged, 300)
+    first = int(damaged.name[:20])
+    eventually(lambda: get(f"{life.url}/v1/topics/{life.topic}/partitions/0/records?offset={first}")[0] == 500)
     life.proxy.stop(signal.SIGKILL)
     alerts = ("TierstateGap", "TierstateTopicDrifted", "TierstateReadersMeetDamage", "TierstateProxySilent")
     reached = [eventually(partial(life.reached, alert), 180) for alert in alerts]
