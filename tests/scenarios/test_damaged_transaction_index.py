@@ -89,7 +89,7 @@ def test_a_flipped_bit_in_a_transaction_index_is_told_and_not_copied(house: Hous
         event = agent.says("transaction index rebuilt")
         assert event["file"] == str(index)
         rolled = len(house.logs(topic)) - 1
-        eventually(lambda: len(house.manifests(topic)) == rolled)
+        eventually(lambda: len(house.json("segments", f"{topic}:0")) == rolled)
         counted = f'tierstate_transaction_indexes_rebuilt_total{{topic="{topic}"}} 1.0'
         assert counted in agent.metrics()
     read = house.lines("consume", topic, "--tier", "remote")
