@@ -13,7 +13,7 @@ from ..state.epochs import LeaderEpoch
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from .batch import HEADER_BYTES, BatchHeader, batch_bytes, iter_batches
-from .indexes import lookup_position, offset_index_entries
+from .indexes import offset_index_entries, position_in
 from .quiet_reader import QuietReader
 
 READ_BYTES = 4 << 20
@@ -67,12 +67,12 @@ class LogSegment:
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
         """Return the leader epoch in the header of the batch at ``offset``, or of the next one; -1 if none is legible.
 
-        Raises FileNotFoundError if one of the two files is missing.
+        Raises FileNotFoundError if the log is missing.
         """
         with suppress(CorruptData):
-            index = self.offset_index.read_bytes()
-            entries = list(offset_index_entries(index, self.base_offset, str(self.offset_index)))
-            for position, data in self.pieces(HEADERS_READ_BYTES, lookup_position(entries, offset)):
+            index = self.offset_index.read_bytes() if self.offset_index.exists() else b""
+            begin = position_in(index, self.base_offset, offset)
+            for position, data in self.pieces(HEADERS_READ_BYTES, begin):
                 for batch in iter_batches(data, source=str(self.path), position=position, verify_crc=False):
                     if batch.last_offset >= offset:
                         return LeaderEpoch(batch.partition_leader_epoch)
