@@ -61,7 +61,8 @@ class Coordinators:
     def _active(self, ask: Callable[[Any], Any]) -> set[tuple[str, LeaderEpoch | None]]:
         """Return the names that this broker coordinates, with the leader epochs of their partitions.
 
-        The epochs are read first: they are older than the answers, so a term that ends later has the same epoch.
+        The epochs are read before the answers, so the coordinator of an epoch that is the same after a listing was
+        there all the time: brokers publish an epoch before its coordinator starts or stops.
         """
         topic = metadata_of(ask(metadata_request([OFFSETS_TOPIC]))).topics[OFFSETS_TOPIC]
         self._never &= isinstance(topic.error, UnknownTopic)

@@ -1,4 +1,4 @@
-"""When a listing of groups counts as complete: no coordinator moved meanwhile, and each has confirmed what it read."""
+"""When a listing of groups counts as complete: no coordinator moved during it, and each shows all that it read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_listing_is_incomplete_if_a_coordinator_moves_to_a_broker_that_was_lis
     assert "coordinators moved" in why_incomplete(brokers)
 
 
-def test_a_listing_is_incomplete_if_a_coordinator_moves_away_and_back_meanwhile() -> None:
+def test_a_listing_is_incomplete_if_a_coordinator_moves_away_and_back_during_it() -> None:
     brokers = two_coordinators()
 
     def move_twice(broker: int) -> None:
