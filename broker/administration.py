@@ -118,7 +118,7 @@ def all_committed(raw: RawClient) -> tuple[dict[str, dict[Place, Offset]], list[
     offsets: dict[str, dict[Place, Offset]] = {}
     problems: list[str] = []
     coordinators = Coordinators(raw)
-    for broker in sorted(raw.metadata().brokers):
+    for broker in coordinators.brokers:
         ask = partial(raw.ask, broker)
         try:
             with coordinators.listing(ask):

@@ -111,7 +111,7 @@ def read_groups(raw: RawClient, topics: Collection[str]) -> dict[str, TopicGroup
     """
     listing, coordinators = _Listing(topics), Coordinators(raw)
     sees_all = False
-    for broker in sorted(raw.metadata().brokers):
+    for broker in coordinators.brokers:
         ask = partial(raw.ask, broker)
         try:
             sees_all = sees_all or _sees_all_groups(ask)
