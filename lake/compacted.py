@@ -8,7 +8,8 @@ successor. The cleaner keeps each for `delete.retention.ms` from the first time 
     read before that                    no tombstone was missed
     read later, or T is unknown         a key may have been deleted unseen: the partition is folded again
 
-Each place has T (`table_place.SEEN`). A follower commits T again while nothing is written.
+Each place has T and the setting at T (`table_place.Seen`): a higher setting keeps no tombstone that the cleaner met
+before. A follower commits T again while nothing is written. While the rows are folded, T is when the fold began.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ..state.retention import TopicConfig
 from ..state.routing import Tier
 from .log import TopicLog
 from .table_facts import TableFacts
+from .table_place import Seen
 
 SLACK_MS = 3_600_000
 """For clocks that differ, and for how long the cleaner runs. A quarter of a shorter `delete.retention.ms`."""
@@ -42,19 +44,31 @@ class Tombstones:
     clock: Clock
     keep_ms: int
 
-    def now(self) -> TimestampMs:
-        return TimestampMs(self.clock.now_ms())
+    def now(self) -> Seen:
+        return Seen(TimestampMs(self.clock.now_ms()), self.keep_ms)
 
-    def may_lack(self, since: TimestampMs | None) -> bool:
-        """Return whether the cleaner may have removed a tombstone that was not in the log yet at ``since``."""
-        if since is None:
+    def may_lack(self, seen: Seen | None) -> bool:
+        """Return whether the cleaner may have removed a tombstone that was not in the log yet at that time."""
+        if seen is None:
             return True
-        slack = min(SLACK_MS, self.keep_ms // 4)
-        return not -slack <= self.now() - since < self.keep_ms - slack
+        keep_ms = min(self.keep_ms, seen.keep_ms)
+        slack = min(SLACK_MS, keep_ms // 4)
+        return not -slack <= self.clock.now_ms() - seen.at < keep_ms - slack
 
-    def is_old(self, since: TimestampMs | None) -> bool:
+    def is_old(self, seen: Seen | None) -> bool:
         """Return whether a follower with all records should say so again."""
-        return since is None or self.now() - since >= self.keep_ms // 4
+        return seen is None or self.clock.now_ms() - seen.at >= min(self.keep_ms, seen.keep_ms) // 4
+
+    def too_slow(self, topic: str, partition: int, fold: Seen) -> InvalidRequest:
+        """Return the error of a fold that began then, and did not end in time."""
+        return InvalidRequest(
+            "the fold of the topic did not end before the cleaner may remove tombstones, so it begins again; set the"
+            " topic's delete.retention.ms higher, or make fewer commits of it (--commit-bytes)",
+            topic=topic,
+            partition=partition,
+            seconds=(self.clock.now_ms() - fold.at) // 1000,
+            delete_retention_ms=min(self.keep_ms, fold.keep_ms),
+        )
 
 
 class CompactedLog(TopicLog):

@@ -29,7 +29,7 @@ from .log import Keep, TopicLog, no_lease
 from .table import Change, LakeTable
 from .table_commit import Write, commit, require_settling, take_out, write_here
 from .table_files import Attempt, give_back, nothing_left
-from .table_place import Reach, TablePlace, common_end
+from .table_place import Reach, Seen, TablePlace, common_end
 from .table_upsert import upsert
 
 FILE_BYTES = 128 * 2**20
@@ -97,7 +97,7 @@ class Look:
     """A comparison of the table with the log, by partition. ``waiting``: the error of a partition that cannot be read.
     ``lost``: the end (exclusive) of the rows that equal the log, if the log lost others. ``starts``: the log start.
     ``news``: the offsets to append. ``seen``: of a compacted topic, when its ends were read. ``old``: partitions that
-    have all records, and whose place says it for too long.
+    have all records, and whose place says it for too long. ``slow``: the errors of folds that took too long.
     """
 
     place: TablePlace
@@ -105,8 +105,9 @@ class Look:
     lost: dict[int, Offset] = field(default_factory=dict)
     starts: dict[int, Offset] = field(default_factory=dict)
     news: dict[int, Extent] = field(default_factory=dict)
-    seen: dict[int, TimestampMs] = field(default_factory=dict)
+    seen: dict[int, Seen] = field(default_factory=dict)
     old: set[int] = field(default_factory=set)
+    slow: list[TierstateError] = field(default_factory=list)
     number_of: Callable[[object, int], int | None] = lambda topic, partition: partition
 
     @property
@@ -149,6 +150,8 @@ def follow_round(
     else:
         return Round(Step.NOTHING, waiting=look.waiting)
     landed = yield from take_out(table, attempt, look.place.with_(left), ranges)
+    if landed and look.slow:  # the next round begins a new fold
+        raise look.slow[0]
     return _round(step if landed else Step.RACED, attempt, look)
 
 
@@ -167,7 +170,7 @@ def _append(
         parts = log.planned(number, Extent(start, end)).splits(split_bytes)[:share]
         if parts:  # without parts, a person accepted the whole range as lost
             splits[number], end = parts, parts[-1].end
-        before = look.place.partitions.get(number, Reach(start, start, seen=look.seen.get(number)))
+        before = look.place.partitions.get(number, Reach(start, start))
         missed += end - before.end - sum(each.end - each.start for each in parts)
         reach = before.missing(start).to(end, lineages[number], table.facts.version)
         reaches[number] = replace(reach, seen=look.seen.get(number)) if end == look.news[number].end else reach
@@ -209,7 +212,7 @@ def look_at(table: LakeTable, log: TopicLog) -> Look:
         try:
             _look_at(look, log, number, upserts=bool(facts.upsert))
             if log.tombstones is not None:
-                _look_for_tombstones(look, log.tombstones, number)
+                _look_for_tombstones(look, log.topic, log.tombstones, number)
         except TierstateError as error:
             if is_of_all(error) and not isinstance(error, ViewBehind):
                 raise
@@ -253,15 +256,19 @@ def _look_at(look: Look, log: TopicLog, number: int, *, upserts: bool) -> None:
         look.news[number] = Extent(begin, end)
 
 
-def _look_for_tombstones(look: Look, tombstones: Tombstones, number: int) -> None:
+def _look_for_tombstones(look: Look, topic: str, tombstones: Tombstones, number: int) -> None:
     """Remove the rows of a partition that may lack a deletion, or note that nothing follows them yet."""
     reach = look.place.partitions.get(number)
+    if reach is None and number in look.news:
+        reach = Reach(look.news[number].start, look.news[number].start)
     if reach is None or number in look.lost or number not in look.starts:
         return
     if reach.start == reach.end:  # no row can lack a deletion
-        look.place = look.place.with_({number: replace(reach, seen=look.seen[number])})
+        look.place = look.place.with_({number: replace(reach, seen=look.seen[number]._replace(folding=True))})
     elif tombstones.may_lack(reach.seen):
         look.lost[number] = reach.start
+        if reach.seen is not None and reach.seen.folding:
+            look.slow.append(tombstones.too_slow(topic, number, reach.seen))
     elif number not in look.news:
         if tombstones.is_old(reach.seen):
             look.old.add(number)
@@ -272,16 +279,10 @@ def _lacks(log: TopicLog, look: Look, number: int) -> bool:
     """Return whether a tombstone that these rows need may have been removed while the log was read."""
     if log.tombstones is None:
         return False
-    reach = look.place.partitions.get(number)
-    is_first = reach is None or reach.start == reach.end
-    lacks = log.tombstones.may_lack(look.seen[number] if reach is None else reach.seen)
-    if lacks and is_first:
-        raise InvalidRequest(
-            "a commit takes longer than the cleaner keeps tombstones; set the topic's delete.retention.ms higher",
-            topic=log.topic,
-            partition=number,
-            delete_retention_ms=log.tombstones.keep_ms,
-        )
+    reach = look.place.partitions[number]
+    lacks = log.tombstones.may_lack(reach.seen)
+    if lacks and reach.seen is not None and reach.seen.folding:
+        raise log.tombstones.too_slow(log.topic, number, reach.seen)
     return lacks
 
 

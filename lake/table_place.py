@@ -4,7 +4,7 @@ tierstate.offsets   {"0": 1200}                 the rows of partition 0 end at t
 tierstate.starts    {"0": 0}                    and begin here: lower records were deleted, or never followed
 tierstate.epochs    {"0": [[3, 0], [5, 900]]}   the newest leader epochs of its rows, and the start of each
 tierstate.versions  {"0": [[0, 0], [1, 700]]}   version N (tierstate.columns.N) of the columns, and its first offset
-tierstate.seen      {"0": 1764435600000}        of a compacted topic: when these rows were all that there was
+tierstate.seen      {"0": [1764435600000, 86400000, 0]}   of a compacted topic: see `Seen`
 tierstate.topic-id  x2Qk…                       the topic's id: another topic may have the same name
 tierstate.attempt   4f…                         the attempt that made the snapshot
 
@@ -37,6 +37,16 @@ KEPT_EPOCHS = 8
 """The newest epochs that each commit repeats per partition. A branch lost further down stops the table."""
 
 
+class Seen(NamedTuple):
+    """``at``: when the rows of a compacted topic's partition were all that there was, and ``keep_ms``: how long the
+    cleaner kept tombstones then. ``folding``: the rows are not all yet, and their fold began at this time.
+    """
+
+    at: TimestampMs
+    keep_ms: int
+    folding: bool = False
+
+
 class VersionStart(NamedTuple):
     """Rows from this offset up to the next start were written by this version of the columns."""
 
@@ -55,15 +65,14 @@ class Written(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Reach:
     """The rows ``[start, end)`` of one partition. ``lineage``: their leader epochs, as far down as they are known.
-    ``versions``: the versions of the columns that wrote them, ascending. ``seen``: a time at which no later record was
-    stable; only for a compacted topic.
+    ``versions``: the versions of the columns that wrote them, ascending. ``seen``: only for a compacted topic.
     """
 
     start: Offset
     end: Offset
     lineage: Lineage = EMPTY
     versions: tuple[VersionStart, ...] = ()
-    seen: TimestampMs | None = None
+    seen: Seen | None = None
 
     def to(self, end: Offset, log: Lineage, version: int) -> Reach:
         """Return the reach extended to ``end``. New rows have the lineage ``log``, and ``version`` wrote them."""
@@ -144,7 +153,7 @@ class TablePlace:
             number: [[entry.epoch, entry.start_offset] for entry in reach.lineage.entries] for number, reach in reaches
         }
         versions = {number: [[each.version, each.start] for each in reach.versions] for number, reach in reaches}
-        seen = {number: reach.seen for number, reach in reaches if reach.seen is not None}
+        seen = {number: [*map(int, reach.seen)] for number, reach in reaches if reach.seen is not None}
         return {
             **({SEEN: _said(seen)} if seen else {}),
             OFFSETS: _said({number: reach.end for number, reach in reaches}),
@@ -173,7 +182,7 @@ class TablePlace:
                     Offset(int(end)),
                     Lineage(tuple(EpochEntry(LeaderEpoch(epoch), Offset(at)) for epoch, at in epochs[number])),
                     tuple(VersionStart(int(version), Offset(int(at))) for version, at in versions[number]),
-                    TimestampMs(int(seen[number])) if number in seen else None,
+                    _seen(seen.get(number)),
                 )
                 for number, end in offsets.items()
             }
@@ -217,6 +226,14 @@ def _within(lineage: Lineage, start: Offset, end: Offset) -> tuple[EpochEntry, .
     if start >= end:
         return ()
     return lineage.within(OffsetRange(start, Offset(end - 1))).entries
+
+
+def _seen(value: object) -> Seen | None:
+    """Parse a `Seen`. Returns None without one, and for the time alone that an earlier version wrote."""
+    if not isinstance(value, list):
+        return None
+    at, keep_ms, folding = value
+    return Seen(TimestampMs(at), keep_ms, bool(folding))
 
 
 def _said(value: object) -> str:

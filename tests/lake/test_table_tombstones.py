@@ -17,6 +17,7 @@ from tierstate.lake.compacted import Tombstones
 from tierstate.lake.log import TopicLog
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_follow import Step, TableLimits, look_at
+from tierstate.lake.table_place import Seen
 from tierstate.lake.table_shape import TableShape
 from tierstate.runtime.operation import run
 from tierstate.state.errors import InvalidRequest
@@ -33,15 +34,17 @@ class Cleaned(TableWorld):
     """A table of a topic whose cleaner keeps tombstones for `KEPT_S`."""
 
     clock: ManualClock
+    kept_s = KEPT_S
 
     def log(self) -> TopicLog:
         log = super().log()
-        log.tombstones = Tombstones(self.clock, KEPT_S * 1000)
+        log.tombstones = Tombstones(self.clock, self.kept_s * 1000)
         return log
 
     @property
     def seen(self) -> TimestampMs | None:
-        return self.table().place().partitions[0].seen
+        seen = self.table().place().partitions[0].seen
+        return seen and seen.at
 
     def steps(self, most: int = 30) -> list[Step]:
         """Run rounds until there is nothing to do, and return their steps."""
@@ -106,7 +109,7 @@ def test_a_place_has_the_time_before_its_end_was_read(world: Cleaned, monkeypatc
 
     monkeypatch.setattr(TopicLog, "extent", slow)
     now = world.clock.now_ms()
-    assert look_at(world.table(), world.log()).seen == {0: now}
+    assert look_at(world.table(), world.log()).seen == {0: Seen(TimestampMs(now), KEPT_S * 1000)}
 
 
 def test_records_that_were_read_for_too_long_are_not_committed(world: Cleaned) -> None:
@@ -128,6 +131,30 @@ def test_a_first_commit_that_takes_longer_than_tombstones_stay_names_the_setting
     world.clock.advance(LATE_S)
     with pytest.raises(InvalidRequest, match=r"set the topic's delete\.retention\.ms higher"):
         run(late)
+
+
+def test_a_fold_whose_commits_take_longer_than_tombstones_stay_is_refused_and_begins_again(world: Cleaned) -> None:
+    world.clock.advance(LATE_S)
+    assert run(world.round()).step is Step.LOST_BRANCH
+    assert run(world.round()).step is Step.APPENDED
+    world.clock.advance(LATE_S)
+    with pytest.raises(InvalidRequest, match=r"set the topic's delete\.retention\.ms higher") as refused:
+        run(world.round())
+    facts = refused.value.facts
+    assert (facts["topic"], facts["partition"], facts["seconds"]) == ("t", 0, LATE_S)
+    assert world.rows().num_rows == 0
+    assert set(world.steps()) == {Step.APPENDED}
+    assert require_log(world) == fold(RECORDS, 160)
+    world.clock.advance(LATE_S)
+    assert world.steps()[0] is Step.LOST_BRANCH, "a fold that ended was not too slow"
+
+
+def test_a_higher_setting_keeps_no_tombstone_of_before(world: Cleaned) -> None:
+    world.kept_s = 10 * KEPT_S
+    world.clock.advance(LATE_S)
+    assert world.steps()[0] is Step.LOST_BRANCH
+    world.clock.advance(LATE_S)
+    assert Step.LOST_BRANCH not in world.steps()
 
 
 def test_another_tools_expiry_keeps_the_time_of_the_place(world: Cleaned) -> None:

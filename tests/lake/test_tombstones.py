@@ -9,6 +9,7 @@ from tests.twins.manual_clock import ManualClock
 from tierstate.lake.columns import Columns, Only
 from tierstate.lake.compacted import Tombstones, require_foldable
 from tierstate.lake.table_facts import TableFacts
+from tierstate.lake.table_place import Seen
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.ids import TopicId
 from tierstate.state.offsets import TimestampMs
@@ -36,7 +37,7 @@ def test_a_deletion_may_be_missed_an_hour_or_a_quarter_before_the_cleaner_may_re
     keep_ms: int, age_ms: int, lacks: bool
 ) -> None:
     tombstones = Tombstones(ManualClock(), keep_ms)
-    assert tombstones.may_lack(TimestampMs(tombstones.now() - age_ms)) is lacks
+    assert tombstones.may_lack(Seen(TimestampMs(tombstones.clock.now_ms() - age_ms), keep_ms)) is lacks
 
 
 def test_a_table_of_which_nobody_knows_when_it_had_all_may_lack_a_deletion() -> None:
