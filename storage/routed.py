@@ -139,10 +139,17 @@ class RoutedStore(ObjectStore):
     def _read(self, key: str, request: Callable[[ObjectStore], A]) -> A:
         """Return the first answer of a store that has the object."""
         *others, last = self._looks(key)
+        facts: dict[str, object] = {}
         for store in others:
-            with suppress(ObjectNotFound):
+            try:
                 return request(store)
-        return request(last)
+            except ObjectNotFound as error:
+                facts |= error.facts
+        try:
+            return request(last)
+        except ObjectNotFound as error:
+            error.facts = facts | error.facts
+            raise
 
     def _looks(self, key: str) -> tuple[ObjectStore, ...]:
         """Return the holders, and the first one again: the object may move there after the first look."""
