@@ -158,7 +158,7 @@ def no_rule(error: ObjectNotFound, **facts: object) -> InvalidSettings | None:
     """Return the error of a process that lacks a rule of ``store.topics``, or None if it lacks none."""
     if (store := error.facts.get(UNNAMED_STORE)) is None:
         return None
-    problem = f"no rule names {store}, where this object may be: it is in no other store (docs/stores.md)"
+    problem = f"no rule for this topic names {store}, where the object may be: no other store has it (docs/stores.md)"
     settings = InvalidSettings([f"store.topics: {problem}"])
     settings.facts |= {"object_key": error.facts.get("key"), **facts}
     return settings

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..state.errors import ObjectNotFound
+from ..state.errors import UNNAMED_STORE, ObjectNotFound, TierstateError
 from ..state.object_keys import ObjectKeys, named_before_id
 from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import ByteRange
@@ -149,7 +149,16 @@ class RoutedStore(ObjectStore):
             return request(last)
         except ObjectNotFound as error:
             error.facts = facts | error.facts
+            if named_before_id(key) is not None:
+                self._add_unnamed(key, error)
             raise
+
+    def _add_unnamed(self, key: str, error: ObjectNotFound) -> None:
+        """Add the store that has this object of a segment to ``error``, although no rule sends its topic there."""
+        for store in set(self.stores).difference(self.holders(key)):
+            with suppress(TierstateError):
+                store.head(key)
+                error.facts[UNNAMED_STORE] = store.description
 
     def _looks(self, key: str) -> tuple[ObjectStore, ...]:
         """Return the holders, and the first one again: the object may move there after the first look."""
