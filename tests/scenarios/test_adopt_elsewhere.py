@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from tests.kip405.kafkas_tiers import until
 from tests.scenarios.house import House
 from tests.scenarios.own_s3 import OwnS3, own_s3
-from tests.scenarios.test_adopt import AIVEN, golden_rows
+from tests.scenarios.test_adopt import AIVEN
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.object_keys import ObjectKind
 
@@ -90,21 +90,25 @@ def test_encrypted_segments_in_two_buckets_are_adopted_under_another_key_after_k
     assert done["partitions"][0]["problems"] == []
     assert {bucket: s3.keys(bucket) for bucket in objects} == objects, "the source is only read"
     assert [each[1:] for each in house.digests(topic_id)] == [each[1:] for each in before]
+    house.run("verify", topic_id, "--level", "3")
     assert all(b'"key2:' in each.read_bytes() for each in house.manifests())
 
 
-def test_a_bucket_of_the_plugin_is_adopted_and_wrong_sources_are_refused_by_name(
+def test_an_encrypted_bucket_of_the_plugin_is_adopted_with_its_keys_only(
     house: House, s3: OwnS3, tmp_path: Path
 ) -> None:
-    for file in (AIVEN / "gzip" / "bucket").rglob("*.*"):
-        key = f"ts/{file.relative_to(AIVEN / 'gzip' / 'bucket')}"
-        s3.client.put_object(Bucket="plugin", Key=key, Body=file.read_bytes())
-    topic, source = "gold-s7b-gzip", "s3://plugin"
+    folder, source = AIVEN / "encrypted" / "bucket", "s3://plugin"
+    for file in folder.rglob("*.*"):
+        s3.client.put_object(Bucket="plugin", Key=str(file.relative_to(folder)), Body=file.read_bytes())
     set_up(house, f'[next_store]\nurl = "{source}"\n{s3.lines}')
-    unmarked = AIVEN / "gzip" / "bucket"
-    assert house.json("adopt", topic, "--from", unmarked.as_uri())["partitions"][0]["adopted"], "a copy in a folder"
-    done = house.json("adopt", topic, "--from", source, "--execute")
-    assert len(done["partitions"][0]["adopted"]) == 1
-    ((_, records, _),) = house.digests(done["partitions"][0]["topic_id"])
-    assert records == len(golden_rows(AIVEN / "gzip", "read_uncommitted"))
-    assert "gone, not mounted" in house.run("adopt", topic, "--from", f"file://{tmp_path}/absent", code=3).stderr
+    refused = house.run("adopt", "again", "--from", source, "--execute", code=4).stdout
+    assert "segment is encrypted and no key ring was given: set encryption.keyring" in refused
+    assert not house.manifests()
+    set_up(house, f'[encryption]\nkeyring = "{AIVEN / "keyring.toml"}"\n')
+    unmarked = house.json("adopt", "again", "--from", folder.as_uri())
+    assert len(unmarked["partitions"][0]["adopted"]) == 2, "a copy of the bucket in a folder"
+    done = house.json("adopt", "again", "--from", source, "--execute")
+    topic_id = done["partitions"][0]["topic_id"]
+    house.run("verify", topic_id, "--level", "3")
+    assert [each[:2] for each in house.digests(topic_id)] == [(0, 560)]
+    assert "gone, not mounted" in house.run("adopt", "again", "--from", f"file://{tmp_path}/absent", code=3).stderr
