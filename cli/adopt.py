@@ -33,13 +33,10 @@ def command(context: Context, partitions: tuple[TopicArgument, ...], url: str, p
     the topic, stop every agent first. TOPIC may be a topic id. Exit code 4 when something is damaged, missing or
     contradicts something, 1 when it is left out below the log start.
     """
-    from ..app.opening.moved import place_of
-    from ..app.operating.adopting import plan_adoption, write_adoption
+    from ..app.operating.adopting import open_source, plan_adoption, write_adoption
 
     with context.alone("adopt", execute) as (connection, lock):
-        settings = connection.settings
-        target = place_of(settings).target(url, settings.store.region or None, connection.clock)
-        with closing(target) as source:
+        with closing(open_source(connection, url)) as source:
             wanted = [(each.topic, each.partition) for each in partitions]
             adoption = plan_adoption(connection, source, wanted, past_holes=past_holes)
             if lock is not None:

@@ -47,10 +47,10 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
     needed = ("kafka.bootstrap.servers", "store.url") if level >= 1 else ()
     with context.reading(*needed, brokers=True) as connection:
         assert not isinstance(connection, BucketConnection)
-        partitions = partitions_of(connection.control, topic.topic, topic.partition)
         if isinstance(connection, Connection):
-            done = verify(connection, topic.topic, partitions, level)
+            done = verify(connection, topic.topic, topic.partition, level)
         else:
+            partitions = partitions_of(connection.control, topic.topic, topic.partition)
             done = verify_kafkas(connection, topic.topic, partitions, level)
     _print(context, topic.topic, done)
     _judge(done.findings)

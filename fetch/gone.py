@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ..broker.answers import FetchSpec
 from ..broker.control import TopicDirectory
@@ -30,6 +31,7 @@ from ..state.segment import RemoteSegment
 from ..state.view import TierView
 from ..storage.segment.reader import SegmentReader
 from .local import LocalPiece
+from .piece import no_rule
 from .prefetch import Following
 from .remote import RemotePiece, RemoteTier, nothing
 
@@ -103,14 +105,13 @@ def _expired_if_missing(segment: RemoteSegment) -> Iterator[None]:
     try:
         yield
     except ObjectNotFound as error:
-        raise SegmentExpired(
+        facts: dict[str, Any] = {"topic": segment.topic, "partition": segment.partition, "offsets": segment.offsets}
+        facts["segment_id"] = segment.segment_id
+        raise no_rule(error, **facts) or SegmentExpired(
             "an object of this segment is not in the bucket any more: it expired after the view's newest fact, or is "
             "lost",
             object_key=error.facts.get("key", segment.object_key),
-            topic=segment.topic,
-            partition=segment.partition,
-            segment_id=segment.segment_id,
-            offsets=segment.offsets,
+            **facts,
         ) from error
 
 

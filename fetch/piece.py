@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..log.batch import iter_batches
-from ..state.errors import CorruptData, LineageUnconfirmed, ObjectNotFound, TierstateError
+from ..state.errors import (
+    UNNAMED_STORE,
+    CorruptData,
+    InvalidSettings,
+    LineageUnconfirmed,
+    ObjectNotFound,
+    TierstateError,
+)
 from ..state.ids import TopicId
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Extent, Offset
@@ -138,11 +145,23 @@ def _name(error: TierstateError, topic: str, partition: int, offset: int | None 
         error.facts.setdefault(name, value)
 
 
-def missing_object(error: ObjectNotFound, topic: str, partition: int, **facts: object) -> CorruptData:
+def missing_object(error: ObjectNotFound, topic: str, partition: int, **facts: object) -> TierstateError:
     """Return the error of a missing object that must exist, because current facts name it."""
+    if (unnamed := no_rule(error, topic=topic, partition=partition, **facts)) is not None:
+        return unnamed
     damage = CorruptData("an object of a live segment is missing", file=error.facts.get("key"), **facts)
     _name(damage, topic, partition)
     return damage
+
+
+def no_rule(error: ObjectNotFound, **facts: object) -> InvalidSettings | None:
+    """Return the error of a process that lacks a rule of ``store.topics``, or None if it lacks none."""
+    if (store := error.facts.get(UNNAMED_STORE)) is None:
+        return None
+    problem = f"no rule for this topic names {store}, where the object may be: no other store has it (docs/stores.md)"
+    settings = InvalidSettings([f"store.topics: {problem}"])
+    settings.facts |= {"object_key": error.facts.get("key"), **facts}
+    return settings
 
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:

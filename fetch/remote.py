@@ -72,12 +72,14 @@ def open_segment(
     """Open the segment that a fact describes.
 
     Raises ObjectNotFound, CorruptData (also if the objects contradict the descriptor), and InvalidRequest if the
-    segment is encrypted and ``keys`` is None.
+    segment is encrypted and ``keys`` is None, or without a bucket.
     """
     require_own(segment)
     try:
         manifest = read_manifest(store, segment.object_key)
     except InvalidRequest as error:  # an unreadable form, although the fact names a readable one
+        if "store" in error.facts:  # the store refuses: its bucket does not exist, or is named wrongly
+            raise
         raise CorruptData(f"the manifest is damaged: {error.message}", **error.facts) from error
     reader = SegmentReader(store, segment.object_key, manifest, keys=keys, cache=cache)
     require_described(manifest, segment)

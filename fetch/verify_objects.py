@@ -28,6 +28,7 @@ from ..storage.object_store import ObjectReader
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.manifest import SegmentManifest, metadata_of
 from ..storage.segment.reader import SegmentReader, described_otherwise, read_manifest
+from .piece import no_rule
 from .verify import Finding, Severity
 from .verify_batches import AcrossSegments, ChunkTable, CopiedMarkers
 
@@ -136,8 +137,9 @@ class Verifier:
             key = object_key(segment.object_key, kind)
             try:
                 stored_bytes = self.store.head(key).size
-            except ObjectNotFound:
-                yield corrupted(1, segment, key, "the object is missing")
+            except ObjectNotFound as error:
+                unnamed = no_rule(error)
+                yield corrupted(1, segment, key, unnamed.problems[0] if unnamed else "the object is missing")
                 continue
             checked.objects += 1
             checked.object_bytes += stored_bytes

@@ -9,15 +9,18 @@ listed or wrote at the source writes nothing at the target: the target may lack 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
 from ..runtime.clock import Clock
-from ..state.errors import AccessDenied, ObjectNotFound, Unavailable
+from ..state.errors import UNNAMED_STORE, AccessDenied, ObjectNotFound, TierstateError, Unavailable
 from ..state.offsets import ByteRange
 from ..storage.object_store import MIB, ObjectStore
 from .move import ARRIVED, MOVED, Move, read_move
+from .object_names import OF_NO_SEGMENT
+from .paired_stores import unnamed_pairs
 
 LOOK_S = 5.0
 WRITE_S = 2 * LOOK_S
@@ -41,6 +44,8 @@ class FollowedStore:
         self._first: ObjectStore | None = None
         self._looked_s = float("-inf")
         self._is_moving = self._stays = False
+        self.topic_stores: Collection[str] = ()
+        """URLs of the stores of topics that the settings name."""
         self._looking = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
@@ -121,10 +126,18 @@ class FollowedStore:
         store = self._store
         try:
             return getattr(store, name)(key, *arguments, **named)
-        except ObjectNotFound:
+        except ObjectNotFound as error:
             if not self._moved_from(store):
+                self._add_unnamed(key, error)
                 raise
         return self._read(name, key, *arguments, **named)
+
+    def _add_unnamed(self, key: str, error: ObjectNotFound) -> None:
+        """Add the store of topics to ``error`` that no setting names: this object of a segment may be there."""
+        if not key.startswith(OF_NO_SEGMENT):
+            with suppress(TierstateError):
+                for _, pair in unnamed_pairs(self._store, self.topic_stores):
+                    error.facts[UNNAMED_STORE] = pair.url
 
     def _read_into(self, key: str, start: int, target: memoryview) -> int:
         """Do the same as the folder that was opened first (`NearStore`), also after its objects moved to a cloud."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..app.opening.gateway_access import GatewayAccess
+from ..fetch.piece import no_rule
 from ..fetch.plan import Groups, PlannedRange, PlannedSplit, plan, planned
 from ..fetch.planned_split import range_lost
 from ..fetch.reader import LogReader
@@ -172,6 +173,9 @@ def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: Ob
     live = _is_live(options, clock, split, segment)
     if live is None:
         return error
+    unnamed = no_rule(error, topic=split.topic, partition=split.partition)
+    if unnamed is not None and (live or options.access.bucket_alone):
+        return unnamed
     kind, message = (
         (CorruptData, "an object of a live segment is missing")
         if live

@@ -186,6 +186,10 @@ class ObjectNotFound(TierstateError):
     """An object is not in the store."""
 
 
+UNNAMED_STORE = "unnamed_store"
+"""A fact of an `ObjectNotFound`: a store of topics that has objects, and that the settings of this process lack."""
+
+
 class ObjectExists(TierstateError):
     """A put-if-absent met an existing object."""
 

@@ -1,7 +1,8 @@
 """A folder as an object store: atomic and durable. It suits the demo, one machine, or NFS.
 
 An object is written to a hidden temporary folder, fsynced, and linked to its name. A hard link never replaces a file,
-so the file system itself provides put-if-absent. Then every folder above the object is fsynced.
+so the file system itself provides put-if-absent. Then its folder is fsynced, and folders above it that this process has
+not fsynced before.
 A writer locks its unfinished file. The files of killed writers have no lock: opening the store removes them.
 The temporary folder also marks the store. If the mark is missing (a disk that is not mounted), operations raise
 StorageUnavailable instead of ObjectNotFound, and nothing is written below the mount point. The mark is
@@ -53,6 +54,8 @@ class DirectoryStore:
         self._root = os.path.realpath(folder)
         self._temporary = os.path.join(self._root, TEMPORARY_FOLDER)
         self._marked = marked
+        self._durable = {self._root}
+        """Folders whose names are on the disk, as this process has seen to."""
         if not os.path.isdir(os.path.dirname(self._root)):
             raise InvalidRequest("the parent of the store's folder does not exist", folder=folder)
         if os.path.exists(self._root) and not os.path.isdir(self._root):
@@ -256,11 +259,13 @@ class DirectoryStore:
         except ObjectExists as error:
             raise self._taken(key, path) from error
         with self._typed(key, writing=True):
-            while True:  # another process may have made a folder, and not have synced it yet
-                fsync_folder(folder)
-                if folder == self._root:
-                    break
+            fsync_folder(folder)
+            above = list[str]()
+            while folder not in self._durable:  # another process may have made it, and not have synced it yet
+                above.append(folder)
                 folder = os.path.dirname(folder)
+                fsync_folder(folder)
+            self._durable.update(above)
 
     def _make_folders(self, folder: str) -> None:
         """Create folders below the store's folder, but never that one: its disk may have been unmounted since."""
@@ -270,6 +275,7 @@ class DirectoryStore:
         self._check_mark()
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
+            self._durable.discard(folder)  # a person removed it, or another disk is mounted
 
     def _taken(self, key: str, path: str) -> TierstateError:
         if os.path.isfile(path):
@@ -334,7 +340,7 @@ class DirectoryStore:
         return sorted(matches, key=lambda match: match[0])
 
     def _check_mark(self) -> None:
-        if self._marked and not os.path.isdir(self._temporary):
+        if not os.path.isdir(self._temporary if self._marked else self._root):
             raise StorageUnavailable(
                 "the store's folder is gone, not mounted, or never made (tierstate init makes it)",
                 store=self.description,

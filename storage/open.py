@@ -34,11 +34,12 @@ def open_store(
     clock: Clock | None = None,
     listener: Listener = ignore,
     make: bool = False,
+    marked: bool = True,
 ) -> ObjectStore:
     """Open ``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, ``memory:``.
 
     ``options`` apply to the stores of a cloud. ``make`` creates a missing folder. Buckets and containers are never
-    created. Raises InvalidRequest, AccessDenied, MissingExtra.
+    created. ``marked``: as for `DirectoryStore`. Raises InvalidRequest, AccessDenied, MissingExtra.
     """
     clock = clock or SystemClock()
     try:
@@ -63,7 +64,7 @@ def open_store(
             if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
                 right = "a folder's URL is absolute and has three slashes: file:///absolute/folder"
                 raise InvalidRequest(right, url=url)
-            return DirectoryStore(Path(unquote(parts.path)), make=make)
+            return DirectoryStore(Path(unquote(parts.path)), make=make, marked=marked)
         case "s3" | "gs" | "az" if not parts.netloc:
             what = "container" if parts.scheme == "az" else "bucket"
             raise InvalidRequest(f"this store's URL names its {what}: {parts.scheme}://{what}/prefix", url=url)

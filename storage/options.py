@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..runtime.live_secret import LiveSecret, current
@@ -53,6 +53,11 @@ class StoreOptions:
             raise InvalidRequest("a KMS key is used with sse = aws:kms only", sse=self.sse)
         if not MIN_PART_BYTES <= self.part_bytes <= MAX_PART_BYTES:
             raise InvalidRequest("S3 takes parts from 5 MiB to 5 GiB", part_bytes=self.part_bytes)
+
+    def of_another_kind(self) -> StoreOptions:
+        """Return the limits alone: another cloud takes neither these options nor these credentials."""
+        limits = replace(self, endpoint=None, region=None, path_style=None, credentials=None, storage_class=None)
+        return replace(limits, sse="none", sse_kms_key_id=None)
 
     @property
     def keys(self) -> tuple[str, str] | None:

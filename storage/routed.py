@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..state.errors import ObjectNotFound
+from ..state.errors import UNNAMED_STORE, ObjectNotFound, TierstateError
 from ..state.object_keys import ObjectKeys, named_before_id
 from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import ByteRange
@@ -139,10 +139,26 @@ class RoutedStore(ObjectStore):
     def _read(self, key: str, request: Callable[[ObjectStore], A]) -> A:
         """Return the first answer of a store that has the object."""
         *others, last = self._looks(key)
+        facts: dict[str, object] = {}
         for store in others:
-            with suppress(ObjectNotFound):
+            try:
                 return request(store)
-        return request(last)
+            except ObjectNotFound as error:
+                facts |= error.facts
+        try:
+            return request(last)
+        except ObjectNotFound as error:
+            error.facts = facts | error.facts
+            if named_before_id(key) is not None:
+                self._add_unnamed(key, error)
+            raise
+
+    def _add_unnamed(self, key: str, error: ObjectNotFound) -> None:
+        """Add the store that has this object of a segment to ``error``, although no rule sends its topic there."""
+        for store in set(self.stores).difference(self.holders(key)):
+            with suppress(TierstateError):
+                store.head(key)
+                error.facts[UNNAMED_STORE] = store.description
 
     def _looks(self, key: str) -> tuple[ObjectStore, ...]:
         """Return the holders, and the first one again: the object may move there after the first look."""

@@ -11,13 +11,13 @@ from ...fetch.verify_objects import Checked, Verifier
 from ...follower.archive_chain import verify_archive
 from ...follower.archives import Archives
 from ...follower.follower import Follower
-from ...state.errors import TierstateError
+from ...state.errors import TierstateError, UnknownTopic
 from ...state.ids import TopicIdPartition
 from ...state.object_keys import ObjectKeys
 from ...state.partition_view import PartitionView
 from ..opening.connection import Connection, view_now
 from ..opening.kip405_connection import Kip405Connection
-from ..opening.partitions import both_tiers_now
+from ..opening.partitions import both_tiers_now, follow_facts, partitions_of
 from .lost_state import why_lost
 
 
@@ -30,19 +30,26 @@ class Verification:
     overlapping: int = 0
 
 
-def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdPartition], level: int) -> Verification:
-    """Verify up to ``level``. 0: the view against itself and the broker. 1: objects exist, and facts name every object.
+def verify(connection: Connection, topic: str, partition: int | None, level: int) -> Verification:
+    """Verify a topic, by its name or the id of one that no longer exists, or one partition (None: all of them), up to
+    ``level``. 0: the view against itself and the broker. 1: objects exist, and facts name every object.
     2: sizes and manifests, and that the archive is complete and agrees with the topic. 3: every byte, by checksum.
     """
-    verification = Verification()
-    broker, follower = connection.broker.control, connection.view(partitions)
+    verification, broker = Verification(), connection.broker.control
+    try:
+        places = partitions_of(broker, topic, partition)
+        follower = connection.view(places)
+    except UnknownTopic:
+        follower, places = follow_facts(connection, topic, partition)
+        if not places:
+            raise
     views = []
-    for partition in partitions:
-        bounds, view = both_tiers_now(broker, follower, topic, partition)
+    for place in places:
+        bounds, view = both_tiers_now(broker, follower, topic, place)
         views.append(view)
         verification.findings += check_view(view, bounds)
-        if (lost := why_lost(connection, follower, topic, view, bounds)) is not None:
-            verification.findings.append(Finding(0, Severity.CORRUPT, partition, lost))
+        if (lost := why_lost(connection, follower, view.topic or topic, view, bounds)) is not None:
+            verification.findings.append(Finding(0, Severity.CORRUPT, place, lost))
         verification.overlapping += overlap_bytes(view)
     if level >= 1:
         with connection.progress("verifying segments", sum(len(view.readable) for view in views)) as advance:
@@ -58,7 +65,7 @@ def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdParti
             for view in views:
                 verification.findings += verifier.objects(view)
             if level >= 2:
-                verification.findings += _archives(connection, follower, partitions)
+                verification.findings += _archives(connection, follower, places)
     return verification
 
 

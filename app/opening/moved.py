@@ -42,9 +42,8 @@ def topic_stores(settings: Settings, own: StoreOptions) -> tuple[TopicStore, ...
         key, url, options = f"store.topics.{pattern}", named.url.rstrip("/"), own
         if not url:
             raise InvalidSettings([f"{key}.url: needed here and not set"])
-        if url.partition(":")[0] != default.partition(":")[0]:  # another cloud takes neither these nor its credentials
-            limits = replace(own, endpoint=None, region=None, path_style=None, credentials=None)
-            options = replace(limits, sse="none", sse_kms_key_id=None, storage_class=None)
+        if url.partition(":")[0] != default.partition(":")[0]:
+            options = own.of_another_kind()
         if named.model_fields_set != {"url"}:
             options = next_store_options(settings, options, key, named)
         for other in (TopicStore("", default, own), *rules):

@@ -63,13 +63,17 @@ class StorePlace:
             if (store := replace(rule, pattern="")) not in opened:
                 opened[store] = open_store(rule.url, rule.options, clock=clock, listener=listener)
         rules = [(rule.pattern, opened[replace(rule, pattern="")]) for rule in self.topics]
+        default.topic_stores = {store.description for _, store in rules}
         return RoutedStore(cast("ObjectStore", default), rules, self.names)
 
     def target(self, url: str, region: str | None, clock: Clock, *, make: bool = False) -> ObjectStore:
-        """Return the target of a move: by ``[next_store]`` if that names it, else by the options of this store."""
-        if self.next_url and self.next_url.rstrip("/") == url.rstrip("/"):
-            return open_store(url, self.next_options, clock=clock, make=make)
-        return open_store(url, replace(self.options, region=region), clock=clock, make=make)
+        """Return the target of a move."""
+        return open_store(url, self.options_of(url, region), clock=clock, make=make)
+
+    def options_of(self, url: str, region: str | None) -> StoreOptions:
+        """Return those of ``[next_store]`` if that names this URL, else those of this store."""
+        is_next = self.next_url and self.next_url.rstrip("/") == url.rstrip("/")
+        return self.next_options if is_next else replace(self.options, region=region)
 
     def _target_of(self, move: Move, clock: Clock) -> ObjectStore:
         """Return the opened target. Raises InvalidRequest for another kind of store or another endpoint that no setting

@@ -10,6 +10,8 @@ from functools import partial
 
 from ...fetch.read_price import GET_PRICE, PUT_PRICE
 from ...follower.archives import left_behind
+from ...follower.object_names import PART_OF
+from ...follower.paired_stores import read_pair, unnamed_pairs
 from ...leader.copier import CopyTools
 from ...leader.object_proof import ObjectProof
 from ...leader.open import format_policy
@@ -23,15 +25,19 @@ from ...runtime.quota import ByteQuota
 from ...state.errors import InvalidRequest, TierstateError, UnknownTopic
 from ...state.ids import RemoteSegmentId, TopicId, TopicIdPartition
 from ...state.lineage import confirmed_end
-from ...state.object_keys import ObjectName, base_of, may_be_of
+from ...state.object_keys import ObjectKeys, ObjectName, base_of, may_be_of
 from ...state.routing import LocalBounds
 from ...storage.object_store import DEFAULT_PART_BYTES, ObjectStore
+from ...storage.open import open_store
+from ...storage.routed import RoutedStore
 from ...storage.segment.log_chunks import WINDOW_BYTES
 from ..opening.connection import Connection
+from ..opening.moved import place_of
 from .adoption import Adopted, AdoptTools, adopt_partition, recorded
 from .foreign_segments import NO_TOPIC, adoptable
 from .prefix_lock import PrefixLock
 from .recovery import Recovery, archived_partitions, require_stopped
+from .topic_stores import pair_stores
 
 Wanted = tuple[str, int | None]
 """A topic, by its name or its id, and one of its partitions, or None for all."""
@@ -73,6 +79,23 @@ class Adoption:
     def new(self) -> list[FoundSegment]:
         """Return the segments to adopt, or that were adopted."""
         return [each for adopted in self.partitions for each in adopted.proposal.new]
+
+
+def open_source(connection: Connection, url: str) -> ObjectStore:
+    """Return the other writer's store, with its stores of topics. Nothing in it is changed. Raises InvalidRequest for
+    a store of topics alone, and as `open_store`.
+    """
+    place, clock = place_of(connection.settings), connection.clock
+    options = place.options_of(url, connection.settings.store.region or None)
+    if options is not place.next_options and url.partition(":")[0] != place.url.partition(":")[0]:
+        options = options.of_another_kind()
+    source = open_store(url, options, clock=clock, marked=False)
+    if read_pair(source, PART_OF) is not None:
+        problem = "this store has only some topics of a tierstate: name that one's store.url, which has its archive"
+        raise InvalidRequest(problem, store=url)
+    pairs = [pair.url for _, pair in unnamed_pairs(source, ())]
+    stores = [open_store(each, options, clock=clock, marked=False) for each in pairs]
+    return RoutedStore(source, [(".*", each) for each in stores], ObjectKeys()) if stores else source
 
 
 def plan_adoption(
@@ -124,6 +147,7 @@ def write_adoption(
             require_stopped(connection, recovery)
 
     require()
+    pair_stores(connection)
     topic_id = TopicId(connection.topic.topic_id)
     copy = CopyTools(
         store=connection.store,

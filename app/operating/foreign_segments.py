@@ -22,7 +22,7 @@ from ...log.quiet_reader import QuietReader
 from ...log.transaction_index import open_before
 from ...log.transactions import decide
 from ...rules.recovery import FoundSegment
-from ...state.errors import CorruptData, NotTiered
+from ...state.errors import CorruptData, DiskFull, NotTiered
 from ...state.ids import BrokerId, TopicId
 from ...state.object_keys import ObjectKind, not_own, object_key
 from ...state.objects import ObjectInfo
@@ -73,7 +73,7 @@ class ForeignFiles:
     """Implements `SegmentFiles` on a copied segment. The plain log is spooled in a temporary file.
 
     ``later``: readers of the segments that follow in the log, for transactions that end there. Raises ObjectNotFound,
-    CorruptData, InvalidRequest (no key opens it).
+    CorruptData, DiskFull, InvalidRequest (no key opens it).
     """
 
     def __init__(
@@ -98,14 +98,18 @@ class ForeignFiles:
         self.lineage = parse_epoch_checkpoint(epochs, object_key(segment.object_key, ObjectKind.INDEXES))
         if self.lineage.within(segment.offsets) != segment.leader_epochs:
             raise CorruptData("the segment's leader epochs and its manifest contradict each other", file=self.path)
-        with ExitStack() as opened:
-            spool = opened.enter_context(tempfile.TemporaryFile())
-            for piece in reader.read_log():
-                spool.write(piece)
-            spool.flush()
-            self.log = QuietReader(spool.fileno(), self.log_bytes, str(self.path))
-            opened.callback(self.log.close)
-            self._opened = opened.pop_all()
+        try:
+            with ExitStack() as opened:
+                spool = opened.enter_context(tempfile.TemporaryFile())
+                for piece in reader.read_log():
+                    spool.write(piece)
+                spool.flush()
+                self.log = QuietReader(spool.fileno(), self.log_bytes, str(self.path))
+                opened.callback(self.log.close)
+                self._opened = opened.pop_all()
+        except OSError as error:
+            facts = {"folder": tempfile.gettempdir(), "bytes": self.log_bytes, "reason": error.strerror}
+            raise DiskFull("no room for a segment's log: set TMPDIR to another folder", **facts) from error
 
     def head(self) -> bytes:
         return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)

@@ -9,28 +9,17 @@ leave the segments there behind, and a recovery would lose them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 
-from ...follower.envelope import seal, unseal
+from ...follower.envelope import seal
 from ...follower.object_names import PART_OF, ROOT, STORES
+from ...follower.paired_stores import KIND, Pair, read_pair, unnamed_pairs
 from ...runtime.id_source import RandomIds
-from ...state.errors import InvalidRequest, ObjectExists, ObjectNotFound
+from ...state.errors import InvalidRequest, ObjectExists
 from ...state.ids import FactId
 from ...storage.object_store import ObjectStore
 from ...storage.probe import PROBES
 from ..opening.connection import Connection
-
-KIND = "pair"
-MAX_BYTES = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A default store and the store of topics with this URL."""
-
-    url: str
-    id: str
 
 
 def pair_stores(connection: Connection) -> None:
@@ -42,13 +31,13 @@ def pair_stores(connection: Connection) -> None:
     default, *others = connection.stores
     for store in others:
         key = f"{STORES}{sha256(store.description.encode()).hexdigest()[:32]}"
-        pair = _read(default, key)
+        pair = read_pair(default, key)
         if pair is None and _is_used(store):
-            pair = _read(default, key)  # another agent may have begun since the first look
+            pair = read_pair(default, key)  # another agent may have begun since the first look
             if pair is None:
                 raise _taken(store)
         pair = pair or _put(default, key, Pair(store.description, FactId.of(RandomIds().uuid())))
-        if (_read(store, PART_OF) or _put(store, PART_OF, pair)) != pair:
+        if (read_pair(store, PART_OF) or _put(store, PART_OF, pair)) != pair:
             raise _taken(store)
     require_every_store(connection)
 
@@ -56,16 +45,13 @@ def pair_stores(connection: Connection) -> None:
 def require_every_store(connection: Connection) -> None:
     """Raise InvalidRequest if a store of topics is paired with the default store, and no rule names it."""
     default, *others = connection.stores
-    named = {store.description for store in others}
-    for info in default.list(STORES):
-        pair = _read(default, info.key)
-        if pair is not None and pair.url not in named:
-            raise InvalidRequest(
-                "segments may be in a store that no setting names: name it last in store.topics, or delete its object "
-                "after you moved them",
-                store=pair.url,
-                object_key=info.key,
-            )
+    for key, pair in unnamed_pairs(default, {store.description for store in others}):
+        raise InvalidRequest(
+            "segments may be in a store that no setting names: name it last in store.topics, or delete its object "
+            "after you moved them",
+            store=pair.url,
+            object_key=key,
+        )
 
 
 def _is_used(store: ObjectStore) -> bool:
@@ -82,17 +68,10 @@ def _taken(store: ObjectStore) -> InvalidRequest:
     )
 
 
-def _read(store: ObjectStore, key: str) -> Pair | None:
-    try:
-        return unseal(store.get(key, MAX_BYTES), KIND, Pair, source=key)[0]
-    except ObjectNotFound:
-        return None
-
-
 def _put(store: ObjectStore, key: str, pair: Pair) -> Pair:
     """Return the pair that is there afterwards: agents start at the same time."""
     try:
         store.put_if_absent(key, seal(KIND, pair))
     except ObjectExists:
-        return _read(store, key) or pair
+        return read_pair(store, key) or pair
     return pair

@@ -98,7 +98,9 @@ class SegmentReader:
         if manifest.encryption is not None:
             if keys is None:
                 raise InvalidRequest(
-                    "segment is encrypted and no key ring was given", key=base_key, key_id=manifest.encryption.key_id
+                    "segment is encrypted and no key ring was given: set encryption.keyring",
+                    key=base_key,
+                    key_id=manifest.encryption.key_id,
                 )
             manifest_key = object_key(base_key, ObjectKind.MANIFEST)
             self._cipher = SegmentCipher.open(manifest.encryption, keys, source=manifest_key)

@@ -13,11 +13,12 @@ from tierstate.app.opening.connection import Connection
 from tierstate.app.opening.moved import place_of
 from tierstate.app.opening.split_reads import access_by
 from tierstate.app.operating.topic_stores import pair_stores, require_every_store
+from tierstate.follower.object_names import LOCK
 from tierstate.runtime.effective_settings import effective
 from tierstate.runtime.settings import Settings
 from tierstate.runtime.settings_load import load_settings
 from tierstate.spark.options import options_of, parse_options
-from tierstate.state.errors import InvalidRequest, InvalidSettings
+from tierstate.state.errors import UNNAMED_STORE, InvalidRequest, InvalidSettings, ObjectNotFound
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.routed import RoutedStore
 from tierstate.storage.s3 import S3Store
@@ -124,3 +125,19 @@ def test_a_store_of_topics_belongs_to_one_default_store_and_is_not_forgotten(fol
         assert refused.value.facts["store"] == audit
     with opened(one, {"audit": folders["old"], "was": audit}) as connection:
         pair_stores(connection)
+
+
+def test_a_missing_object_names_the_store_of_topics_that_no_rule_names(folders: dict[str, str]) -> None:
+    one, audit, old = (folders[name] for name in ("one", "audit", "old"))
+    with opened(one, {"audit": audit, "old": old}) as connection:
+        pair_stores(connection)
+    segment = "audit-AAAAAAAAAAAAAAAAAAAAAA/0/00000000000000000000-AAAAAAAAAAAAAAAAAAAAAA.rsm-manifest"
+    cases = [(segment, {"x": old}, audit), (segment, {"audit": old}, audit), (LOCK, {"x": old}, None)]
+    cases += [(segment, {"x": audit, "old": old}, None)]
+    with opened(audit, {}) as connection:
+        connection.store.put_if_absent(segment.replace("-A", "-there-A", 1), b"1")
+    cases += [(segment.replace("-A", "-there-A", 1), {"x": audit, "old": old}, audit)]
+    for key, topics, unnamed in cases:
+        with opened(one, topics) as connection, pytest.raises(ObjectNotFound) as missing:
+            connection.store.get(key)
+        assert missing.value.facts.get(UNNAMED_STORE) == unnamed, (key, topics)

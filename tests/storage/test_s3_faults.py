@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import boto3
 import pytest
 
+from tests.leader.forger import events_segment
 from tests.twins.manual_clock import ManualClock
+from tierstate.fetch.remote import open_segment
 from tierstate.state.errors import (
     AccessDenied,
     CorruptData,
@@ -162,6 +164,8 @@ def test_a_missing_bucket_does_not_read_as_a_missing_object(s3_endpoint: str) ->
         store.delete("key")
     with pytest.raises(InvalidRequest, match="bucket"):
         list(store.list())
+    with pytest.raises(InvalidRequest, match="bucket"):  # no damaged manifest
+        open_segment(store, events_segment(), None, None)
 
 
 @pytest.mark.parametrize(
