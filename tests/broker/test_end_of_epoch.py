@@ -182,6 +182,7 @@ def test_the_walk_finds_the_file_of_a_broker_that_died_after_its_records_were_de
             partition.topics.append(topic_name, 0, 10)
         oldest = partition.epoch
         broker.control.delete_records_on(partition.leader, topic_name, 0, Offset(10 * restarts + 2))
+        eventually(lambda: partition.file()[0] == (oldest, 10 * restarts + 2))  # Kafka writes the file some time later
         partition.dies()
         partition.agrees_with_the_twin()
         partition.restarts()

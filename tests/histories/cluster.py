@@ -216,10 +216,12 @@ class Cluster:
         """Let a DeleteRecords reach a broker. It has no effect unless the broker still leads in ``epoch``."""
         if broker != self.leader.number or epoch != self.epoch or before > self.leader.end:
             return
-        first, self.trimmed_at = self.leader.epochs[:1], self.clock.now_ms()
+        first, start, self.trimmed_at = self.leader.epochs[:1], self.leader.start, self.clock.now_ms()
         self.leader.move_start(before)
         if first != self.leader.epochs[:1] and self.looked < (oldest := self.leader.epochs[0][0]):
-            self.unseen.add(oldest)  # the next agent that observes the log finds no older epoch
+            # the next agent finds no older epoch, unless the broker forgets its log start: then it finds deleted ones
+            deleted = (each.epoch for each in self.truth if start < each.end and self.looked < each.epoch <= oldest)
+            self.unseen |= {oldest, *deleted}
         for each in self.brokers:
             if each.online:
                 each.move_start(before)
