@@ -3,10 +3,9 @@
     the columns in their order; `key` and `value` have the types of their forms; if one of them is typed, also
     _corrupt: struct<key: binary, value: binary>      the bytes that do not parse; null if all bytes parse
 
-If the columns are flat, each field of the value is a column, and the other columns of a record have a prefix.
-
-So no byte of a record is lost: it is in its column or in `_corrupt`. If a table cannot have a record's time, the
-`_corrupt` of the row is not null, even if it has no bytes.
+Each byte of a record is in its column or in `_corrupt`. If a table cannot have a record's time, the `_corrupt` of the
+row is not null, even if it has no bytes. If the columns are flat, each field of the value is a column, and the other
+columns of a record have a prefix.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     requested ranges  -  ranges of earlier exports into this place  =  the next plan  ->  tasks  ->  manifest
 
-An unfinished export is finished first, by its own plan. So the same command can be run again: it does the remaining
-work, and nothing twice. This also holds after a kill, for concurrent runs, and for a larger request.
+An unfinished export is finished first, by its own plan. So the same command can be run again, also after a kill,
+concurrently, or with a larger request: it does the remaining work, and nothing twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The definition of an export: ranges of offsets, cut into tasks once, and the files that each task made.
 
-Every run of a task makes the same files with the same bytes. Everything that determines a byte is in the plan
-(`Shape`), and nothing else may determine a byte.
+Every run of a task makes the same files with the same bytes, so only the plan (`Shape`) may determine a byte.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Memory: `WINDOW_BYTES` of log, decoded twice. The place determines which rows mu
 their version of the columns. Typed columns are made from the records again, with the same version.
 
 A table that upserts must have exactly the newest records of its keys. The log is read twice, and keys are in memory.
-Of a compacted topic, a key with a record behind the table is left out: the cleaner may have removed the record of its
-row, and the table replaces the row when it gets there.
+If the topic is compacted, keys with a record after the table's end are left out: the cleaner may have removed the
+record of such a row, and the table will replace the row when it reads the newer record.
 """
 
 from __future__ import annotations

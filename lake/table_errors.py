@@ -1,8 +1,9 @@
-"""Errors of pyiceberg, its catalogs and its file systems become errors of tierstate here."""
+"""Turns errors of pyiceberg, its catalogs and its file systems into errors of tierstate."""
 
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,6 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationException,
 )
-from sqlalchemy.exc import SQLAlchemyError
 
 from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageFull, StorageUnavailable
 
@@ -44,9 +44,15 @@ def foreign(**facts: Any) -> Iterator[None]:
         refused = denied or error.response.get("Error", {}).get("Code", "").startswith("AccessDenied")
         kind = AccessDenied if refused else StorageUnavailable
         raise kind("the catalog refuses a request", **facts, reason=str(error)) from error
-    except (RESTError, SQLAlchemyError, BotoCoreError, OSError) as error:
+    except _outages() as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise StorageFull("the table's store has no room", **facts) from error
         raise StorageUnavailable(
             "the catalog or the table's files cannot be read or written now", **facts, reason=repr(error)
         ) from error
+
+
+def _outages() -> tuple[type[Exception], ...]:
+    """Return the errors of an outage. Only some catalogs load SQLAlchemy; other catalogs and tasks start without it."""
+    module = sys.modules.get("sqlalchemy.exc")
+    return (RESTError, BotoCoreError, OSError, *(() if module is None else (module.SQLAlchemyError,)))

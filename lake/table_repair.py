@@ -1,7 +1,7 @@
 """Repairs a table whose place is lost, or whose catalog is older than its files, from the files in the store.
 
-the catalog names older metadata     the catalog is set to the newest metadata that was made from it
-no snapshot and no property fits     the place is computed from the rows, and proven: each row equals its record
+the catalog names older metadata      the catalog is set to the newest metadata that was made from it
+no snapshot or property has a place   the place is computed from the rows, and proven: each row equals its record
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The snapshots that a table keeps, and those that other engines made.
 
 Each commit writes the list of all snapshots again, so their number decides its cost. A follower keeps the newest ones,
-and older ones that are spread evenly over their age. Nothing that a reader of an expired snapshot needs goes with it:
-`table_upkeep.sweep` removes files older than a day, and the kept snapshots of that day name each of them.
+and older ones that are spread evenly over their age. A query that began on a snapshot can end after it expired: the
+expiry removes no data file. `table_upkeep.sweep` removes files older than a day that no kept snapshot names, and the
+kept snapshots of the last day name each file that was in use on that day.
 """
 
 from __future__ import annotations

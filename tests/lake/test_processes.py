@@ -64,7 +64,7 @@ LOADS = """
 import importlib
 import sys
 {}
-print(sorted({{"numba", "kafka", "pandas", "confluent_kafka"}} & set(sys.modules)))
+print(sorted({{"numba", "kafka", "pandas", "confluent_kafka", "sqlalchemy"}} & set(sys.modules)))
 """
 ROWS = """
 from tests.log.batches import Batch, record
@@ -85,8 +85,9 @@ assert len(by_date(group)) == 2
             "['confluent_kafka', 'kafka']",
         ),
         (ROWS, "['numba']"),
+        ("import tierstate.lake.table_errors", "[]"),
     ],
-    ids=["who begins processes", "who plans", "who lays rows out"],
+    ids=["who begins processes", "who plans", "who lays rows out", "whose catalog has no SQL"],
 )
 def test_no_process_loads_modules_that_only_another_needs(what: str, loaded: str) -> None:
     """Each needless import is a part of a second of every export."""

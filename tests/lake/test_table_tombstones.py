@@ -4,30 +4,36 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.lake.tables import TableWorld
+from tests.lake.test_table_history import unclean_election
 from tests.lake.test_table_upsert import BYTES, COUNT, fold, keyed_topic, produce, require_log
 from tests.lake.typed_logs import folder_of
 from tests.lake.typed_tables import Make
 from tests.twins.manual_clock import ManualClock
-from tierstate.lake.compacted import Tombstones
+from tierstate.lake.compacted import CompactedLog, Tombstones
 from tierstate.lake.log import TopicLog
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_follow import Step, TableLimits, look_at
 from tierstate.lake.table_place import Seen
 from tierstate.lake.table_shape import TableShape
 from tierstate.runtime.operation import run
+from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
 from tierstate.state.errors import InvalidRequest
-from tierstate.state.offsets import Extent, TimestampMs
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.offsets import Extent, Offset, TimestampMs
+from tierstate.state.retention import TopicConfig
 
 pytestmark = pytest.mark.extended
 KEPT_S = 100
 IN_TIME_S, LATE_S = 74, 75
 """A quarter of the time is left for clocks that differ."""
 RECORDS = keyed_topic()
+COMPACTED = TopicConfig(cleanup_policy=frozenset({"compact"}))
 
 
 class Cleaned(TableWorld):
@@ -53,6 +59,19 @@ class Cleaned(TableWorld):
             assert len(steps) < most
             steps.append(step)
         return steps
+
+
+class Walked(TableWorld):
+    """A table of a compacted topic that was tiered before: the leader names only the epochs of its local log."""
+
+    def log(self) -> TopicLog:
+        broker: Any = self
+        facts = self.table().facts
+        return CompactedLog(self.golden.reader, facts, self.access, SimpleNamespace(reads=broker), COMPACTED)  # type: ignore[arg-type]
+
+    def lineage(self, topic: str, partition: TopicIdPartition, leader_epoch: LeaderEpoch) -> Lineage:
+        """Return what `LocalReader.lineage` does."""
+        return Lineage(tuple(EpochEntry(LeaderEpoch(at), Offset(start)) for at, start in self.golden.local.epochs))
 
 
 @pytest.fixture
@@ -155,6 +174,21 @@ def test_a_higher_setting_keeps_no_tombstone_of_before(world: Cleaned) -> None:
     assert world.steps()[0] is Step.LOST_BRANCH
     world.clock.advance(LATE_S)
     assert Step.LOST_BRANCH not in world.steps()
+
+
+def test_a_branch_that_is_lost_in_the_remote_tier_is_folded_again(golden_log: Make, tmp_path: Path) -> None:
+    """The local log began after the first of two leader epochs. A replica that lacks the end of that epoch leads."""
+    path = folder_of(tmp_path / "topic", RECORDS, a_batch=5, a_segment=40, epochs=[(0, 0), (3, 100)])
+    world = Walked(golden_log(path=path), tmp_path / "table", columns=BYTES, shape=TableShape(), upsert=("key",))
+    local = world.golden.local
+    local.delete_records(120)
+    assert local.epochs == [(3, 120)]
+    world.follow()
+    assert require_log(world) == fold(RECORDS, COUNT)
+    local.local_start, local.epochs = 0, [(0, 0)]
+    unclean_election(world, 9, 80)
+    assert world.follow()[0].step is Step.LOST_BRANCH
+    assert require_log(world) == fold(RECORDS, 80)
 
 
 def test_another_tools_expiry_keeps_the_time_of_the_place(world: Cleaned) -> None:

@@ -82,11 +82,19 @@ def poisoned(values: Sequence[bytes], every: int = 10) -> list[bytes | None]:
 
 
 def folder_of(
-    path: Path, records: Sequence[Pair], a_batch: int = 50, a_segment: int = 200, apart_ms: int = 60_000
+    path: Path,
+    records: Sequence[Pair],
+    a_batch: int = 50,
+    a_segment: int = 200,
+    apart_ms: int = 60_000,
+    epochs: Sequence[tuple[int, int]] = ((0, 0),),
 ) -> Path:
-    """Write a folder as a broker leaves it. Each third record has headers with one key twice."""
+    """Write a folder as a broker leaves it. Each third record has headers with one key twice. ``epochs``: with starts,
+    which begin batches.
+    """
     path.mkdir(parents=True)
-    (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    lines = [f"{epoch} {start}\n" for epoch, start in epochs]
+    (path / "leader-epoch-checkpoint").write_text("".join(["0\n", f"{len(epochs)}\n", *lines]))
     for base in range(0, len(records), a_segment):
         data = b""
         for first in range(base, min(base + a_segment, len(records)), a_batch):
@@ -95,7 +103,8 @@ def folder_of(
                 for at, (key, value) in enumerate(records[first : first + a_batch])
             ]
             time, last = TIME + first * apart_ms, TIME + (first + len(made) - 1) * apart_ms
-            data += Batch(first, made, ZSTD, time=time, max_time=last).bytes
+            epoch = max(epoch for epoch, start in epochs if start <= first)
+            data += Batch(first, made, ZSTD, time=time, max_time=last, epoch=epoch).bytes
         (path / f"{base:020d}.log").write_bytes(data)
     return path
 
