@@ -13,20 +13,22 @@ five batches of a producer (Kafka's ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.metadata import FindCoordinatorRequest
-from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from ..runtime.clock import Clock, repeated
-from ..state.errors import BrokerUnavailable, Fenced, InvalidRequest, TimedOut
+from ..state.errors import BrokerUnavailable, CorruptData, Fenced, InvalidRequest, TimedOut
 from ..state.ids import BrokerId
 from ..state.offsets import Offset
 from .error_codes import check
 from .local_reads import Leadership
+from .produced_frame import API_KEY, VERSION, outcome_of, request_of
 from .raw import RawClient
 from .raw_connection import RawConnection
 
@@ -68,9 +70,11 @@ class Appended:
 
 @dataclass(slots=True)
 class _Sent:
+    """``request``: the id of the request on this connection; None: it has not been sent there."""
+
     batch: bytes
     count: int
-    request: Any
+    request: int | None
 
 
 Stamp = Callable[[int, int, int], bytes]
@@ -151,17 +155,21 @@ class FencedProducer:
 
     def _answer(self) -> Offset:
         self._post_all()
+        request = self._sent[0].request
         assert self._connection is not None
-        answer = self._connection.answer(self._sent[0].request, self._deadline())
-        part = answer.responses[0].partition_responses[0]
-        if part.error_code in _NOT_ENOUGH_REPLICAS:
+        assert request is not None
+        try:
+            code, base = outcome_of(self._connection.encoded_answer(request, self._deadline()))
+        except struct.error as error:
+            raise CorruptData("the broker's answer cannot be read", request="Produce", **self.facts) from error
+        if code in _NOT_ENOUGH_REPLICAS:
             raise BrokerUnavailable("too few replicas are in sync", **self.facts)
-        if part.error_code == _OUT_OF_ORDER:
+        if code == _OUT_OF_ORDER:
             raise BrokerUnavailable("the leader lacks batches before this one", **self.facts)
-        if part.error_code == _DUPLICATE_SEQUENCE:
+        if code == _DUPLICATE_SEQUENCE:
             raise InvalidRequest("the leader has this batch, but not its offset: run it again", **self.facts)
-        self._check(part.error_code)
-        return Offset(part.base_offset)
+        self._check(code)
+        return Offset(base)
 
     def _post_all(self) -> None:
         """Send every batch that this connection has not sent, in order."""
@@ -171,20 +179,8 @@ class FencedProducer:
             )
         for each in self._sent:
             if each.request is None:
-                each.request = self._request(each.batch)
-                self._connection.post(each.request, self._deadline())
-
-    def _request(self, batch: bytes) -> Any:
-        kind = ProduceRequest.TopicProduceData
-        data = kind.PartitionProduceData(index=self._partition, records=batch)
-        return ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=int(self._raw.timeout * 1000),
-            topic_data=[kind(name=self._topic, partition_data=[data])],
-            min_version=7,
-            max_version=9,
-        )
+                body = request_of(self._topic, self._partition, each.batch, int(self._raw.timeout * 1000))
+                each.request = self._connection.post_encoded(API_KEY, VERSION, body, self._deadline())
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """Return ``call()``. After a broken connection or a moved leader, all batches in flight are sent again."""

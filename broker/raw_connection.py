@@ -24,6 +24,9 @@ from .sasl import Login, exchange_of
 
 V = TypeVar("V")
 CLIENT_ID = "tierstate"
+_CLIENT = CLIENT_ID.encode()
+_HEADER = struct.Struct(f">ihhih{len(_CLIENT)}s")
+"""Length of the frame, and a request header of version 1."""
 KEPT = 8
 """The most answers kept. A cluster's brokers give equal answers, except that each may name another controller."""
 
@@ -112,6 +115,26 @@ class RawConnection:
                 "the broker answered another request", asked=request.header.correlation_id, answered=correlation_id
             )
         return answer
+
+    def post_encoded(self, api_key: int, version: int, body: bytes, deadline: float) -> int:
+        """Send a request of this version, with a header of version 1. Return the id for `encoded_answer`. Raises as
+        `ask`.
+        """
+        lowest, highest = self._versions.api_versions.get(api_key, (0, -1))
+        if not lowest <= version <= highest:
+            raise InvalidRequest("the broker does not know this request", api_key=api_key, version=version)
+        self._count += 1
+        head = _HEADER.pack(_HEADER.size - 4 + len(body), api_key, version, self._count, len(CLIENT_ID), _CLIENT)
+        self._frames.send(head + body, deadline)
+        return self._count
+
+    def encoded_answer(self, correlation_id: int, deadline: float) -> memoryview:
+        """Return the answer, without its header, to the first posted request without one. Raises as `ask`."""
+        payload = self._frames.receive(deadline)
+        answered = int.from_bytes(payload[:4], "big")
+        if answered != correlation_id:
+            raise CorruptData("the broker answered another request", asked=correlation_id, answered=answered)
+        return memoryview(payload)[4:]
 
     def close(self) -> None:
         self._frames.close()

@@ -40,10 +40,9 @@ def is_sendable(batch: BatchHeader) -> bool:
 
 def stamped(batch: bytes | memoryview, producer_id: int, epoch: int, sequence: int) -> bytes:
     """Return the batch outside of transactions, from this producer, with a new CRC-32C. The broker sets its offset."""
-    rest = bytearray(batch[_CRC_FROM:])
-    attributes, delta, first, latest, _, _, _, count = _REST.unpack_from(rest)
-    _REST.pack_into(rest, 0, attributes & CODEC, delta, first, latest, producer_id, epoch, sequence, count)
-    tail = bytes(rest)
+    attributes, delta, first, latest, _, _, _, count = _REST.unpack_from(batch, _CRC_FROM)
+    head = _REST.pack(attributes & CODEC, delta, first, latest, producer_id, epoch, sequence, count)
+    tail = b"".join((head, batch[HEADER_BYTES:]))
     return _PREFIX.pack(0, len(batch) - 12, -1, 2, google_crc32c.value(tail)) + tail
 
 
