@@ -4,7 +4,7 @@ The client is confluent_kafka's `consume(1000)` of one partition, by wall time.
 
 - ``local``: the broker has the whole topic. Kroxylicious is version 0.12.0 without filters. The relay
   (`bench/relay/relay.c`) receives and sends every byte, and inspects nothing.
-- ``remote, warm``: the proxy has read the records once; ``remote, cold``: it has just started. The same client at
+- ``remote, warm``: the proxy has the records in memory; ``remote, cold``: it has just started. The same client at
   the broker reads an untrimmed twin. Kafka's own tiers (KIP-405) use `LocalTieredStorage`.
 - ``CPU``: that of the proxy, compared with the client's.
 - ``tail``: from `produce` to the record's `poll`, one record at a time; with 1,000 more connections, of which a third
@@ -49,6 +49,8 @@ RECORDS_OF_TAIL = 300
 CROWD = 1_000
 LATE_MS = 1_000
 EAGER = '[trim]\ndelay = "0s"\nrespect_groups = false\n'
+WARM = '[cache]\nmemory = "1GiB"\n'
+"""Room for the largest topic. A smaller cache would have dropped each chunk before it is read again."""
 TRIMMED = {"local.retention.bytes": "1"}
 
 
@@ -70,7 +72,7 @@ def _from_a_directory(kafka: KafkaSandbox, folder: Path, runs: int, quick: bool)
 
 def _beside_peers(kafka: KafkaSandbox, relayed: str, folder: Path, runs: int, quick: bool) -> list[Row]:
     rows: list[Row] = []
-    place = TieredPlace(kafka, folder, EAGER)
+    place = TieredPlace(kafka, folder, EAGER + WARM)
     for number, (what, (value_bytes, codec, count)) in enumerate(SIZES.items()):
         count = count // 20 if quick else count
         kafkas = {"remote.storage.enable": "true", **TRIMMED}

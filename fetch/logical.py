@@ -297,6 +297,7 @@ class LogicalPartition:
             topic_id=self.partition.topic_id,
             read=where,
             position=piece.position,
+            proven=piece.proven,
         )
 
     def parts(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:

@@ -107,6 +107,8 @@ class Fetched:
     """The route in the remote tier; None for the local tier."""
     position: int = field(default=0, compare=False)
     """The byte of the segment's plain log at which the data begins; 0 for the local tier."""
+    proven: bool = field(default=False, compare=False)
+    """Whether the manifest's checksums prove that these are the bytes that were copied, so their CRCs are right."""
 
     def source(self, topic: str, partition: int) -> str:
         """Return the source that errors name: the log object, or the partition and the offset of the fetch."""
@@ -208,7 +210,8 @@ class Search:
 
 
 def as_written(piece: Fetched, source: str) -> Fetched:
-    """Return the leading batches whose CRC is right and that do not exceed the limit of their part of the log.
+    """Return the leading batches whose CRC is right and that do not exceed the limit of their part of the log. The CRCs
+    are compared unless the piece is ``proven``.
 
     This is for readers that decode nothing: clients get complete batches, and librdkafka checks no CRC. A batch that
     exceeds a limit at the broker's local start belongs to the same log, so it is kept. Raises CorruptData if no batch
@@ -218,7 +221,7 @@ def as_written(piece: Fetched, source: str) -> Fetched:
     limit = piece.limit if piece.limit < piece.bounds.local_start else None
     stop, reached, wrong = 0, piece.offset, None
     try:
-        for batch in iter_batches(piece.data, source=source, position=piece.position):
+        for batch in iter_batches(piece.data, source=source, position=piece.position, verify_crc=not piece.proven):
             if limit is not None and batch.last_offset >= limit:
                 wrong = CorruptData(
                     "a batch reaches beyond where its log ends", file=source, offset=piece.offset, limit=limit

@@ -61,9 +61,11 @@ REMEMBERED_POSITIONS = 4096
 @dataclass(frozen=True, slots=True)
 class RemotePiece(StoredBatches):
     """``data`` is empty if the segment has no batch with offsets of the requested range. ``next_offset`` is then the
-    first offset after the range. ``position``: the byte of the plain log at which the data begins."""
+    first offset after the range. ``position``: the byte of the plain log at which the data begins. ``proven``: whether
+    the manifest's checksums prove it."""
 
     position: int = 0
+    proven: bool = False
 
 
 def open_segment(
@@ -312,7 +314,8 @@ class RemoteTier:
             check = MarkerCheck(AbortFilter(aborted), read.reader.log.key)
             for header in taken.of_transactions:
                 check.add(header, taken.data, first.position)
-        return RemotePiece(taken.data, aborted, next_offset, position=first.position)
+        proven = bool(read.reader.log.checksums)
+        return RemotePiece(taken.data, aborted, next_offset, position=first.position, proven=proven)
 
     def with_aborted(self, segment: RemoteSegment) -> RemoteSegment:
         """Return the segment with its aborted ranges, for readers that have only the segment: it has them already."""

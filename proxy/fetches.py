@@ -8,6 +8,8 @@
 An answer with records of the broker never waits for remote records, so that partitions at the end of their log are not
 delayed. An answer without records of the broker waits for remote records. It waits as long as the client allows if the
 broker lacks the offsets of all entries, otherwise at most `remote_wait`, because new records may arrive at the broker.
+It also waits only that long if the request omits the partition that gave the connection its last local records: clients
+omit a partition while they have many records of it, and request it again only after this answer.
 
 Bounds in an answer are those of both tiers. An offset outside of them keeps the broker's OFFSET_OUT_OF_RANGE.
 """
@@ -97,6 +99,8 @@ class Fetches:
     def __init__(self, client: Peer, broker: Peer, parts: ProxyParts, reads: Reads) -> None:
         self._client, self._broker, self._parts, self._reads = client, broker, parts, reads
         self._remote = ConnectionReads(parts.remote_reads)
+        self._last_local: Place | None = None
+        """The partition of the last local records that this client got."""
 
     def close(self) -> None:
         self._remote.close()
@@ -136,7 +140,7 @@ class Fetches:
         while (entry := await answer.next()) is not None:
             remote = await self._begin_read(entry, request)
             if remote is not None:
-                await self._find_bounds(remote, wait_s)
+                await self._find_bounds(remote, wait_s, at_once=True)
                 self._answer_not_yet(remote)
             self._count_passed(entry, request, entry.size)
             client.write(entry.head)
@@ -167,7 +171,8 @@ class Fetches:
                 await self._client.send(whole)
             return
         local = sum(len(records) for _, records, _ in held)
-        await self._wait(missing, request, bool(local), only_missing=len(missing) == len(held))
+        omits_local = self._last_local not in (None, *request.positions)
+        await self._wait(missing, request, bool(local), only_missing=len(missing) == len(held) and not omits_local)
         sent: list[RemoteRead] = []
         room = request.max_bytes - local
         for entry, records, remote in held:
@@ -240,12 +245,12 @@ class Fetches:
                 if each.read is None:
                     each.read = self._remote.get(each.entry.place, each.position, request.isolation)
 
-    async def _find_bounds(self, remote: _RemoteEntry, wait_s: float) -> None:
+    async def _find_bounds(self, remote: _RemoteEntry, wait_s: float, *, at_once: bool = False) -> None:
         """Set the bounds of an entry. Bounds without its offset are requested again: they may be outdated."""
         if remote.error is not None:
             return
         try:
-            remote.known = await self._parts.bounds.of(remote.entry.place, wait_s)
+            remote.known = await self._parts.bounds.of(remote.entry.place, wait_s, at_once=at_once)
             if remote.is_outside:
                 remote.known = await self._parts.bounds.of(remote.entry.place, wait_s, fresh=True)
         except TierstateError as error:
@@ -272,5 +277,6 @@ class Fetches:
         if not size:
             return
         self._parts.counts.passed += 1
+        self._last_local = entry.place
         if (position := request.positions.get(entry.place)) is not None:
             self._reads.saw(entry.place, "local", position.offset, size)

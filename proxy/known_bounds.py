@@ -1,7 +1,8 @@
 """The bounds of both tiers, as all connections of a proxy know them.
 
     the broker lacks an offset        the bounds decide whether the log over both tiers has it. They are at most twice
-                                      `AGE_S` old, and are requested again before an offset is called out of range
+                                      `AGE_S` old, and are requested again before an offset is called out of range.
+                                      In an answer with local records, they may be `START_AGE_S` old
     the broker has the offset, and    the broker's log start is replaced by that of both tiers, which may be up to
     its log starts above 0            `START_AGE_S` old: clients use it for metrics only
 
@@ -53,9 +54,10 @@ class KnownBounds:
         """The loop's time when the log start was last requested for an answer that passes."""
         self._requests: dict[Place, asyncio.Task[None]] = {}
 
-    async def of(self, place: Place, wait_s: float, *, fresh: bool = False) -> Known:
+    async def of(self, place: Place, wait_s: float, *, fresh: bool = False, at_once: bool = False) -> Known:
         """Return bounds that were requested at most `AGE_S` ago, or during this call if they must be ``fresh``.
 
+        ``at_once``: if bounds of up to `START_AGE_S` are known, return them, and do not wait for newer ones.
         Raises TimedOut after ``wait_s`` seconds. Also raises the errors of `LogReader.bounds`.
         """
         time = asyncio.get_running_loop().time
@@ -66,7 +68,10 @@ class KnownBounds:
                 return known
             if (left := called_at + wait_s - time()) <= 0:
                 raise TimedOut("the bounds of both tiers are not known yet", topic=place[0], partition=place[1])
-            await self._answered(self._request(place, fresh=fresh), left)
+            request = self._request(place, fresh=fresh)
+            if at_once and known is not None and known.at >= called_at - START_AGE_S:
+                return known
+            await self._answered(request, left)
 
     async def seldom(self, place: Place, wait_s: float) -> Known | None:
         """Return bounds that may be `START_AGE_S` old. None: they are unknown now, or the topic is not tiered.

@@ -119,3 +119,14 @@ def test_a_batch_with_a_wrong_crc_is_read_once_more_past_the_cache(golden_log: M
     else:
         with pytest.raises(CorruptData):
             decoded(remote.read(segment, segment.offsets, MIB, LEVEL))
+
+
+def test_only_bytes_that_the_manifest_proves_are_sent_without_a_comparison_of_their_crcs(golden_log: Make) -> None:
+    """The proxy decodes nothing, and librdkafka checks no CRC: `as_written` compares those of other pieces."""
+    golden = golden_log("none", compression=Compression.NONE)
+    segment = golden.segments[0]
+    assert golden.remote.read(segment, segment.offsets, MIB, LEVEL).proven
+    remote, _ = remote_of(golden, "a record", times=1_000)
+    assert not remote.read(segment, segment.offsets, MIB, LEVEL).proven
+    foreign = golden_log("none", compression=Compression.NONE, foreign=True, older=True)
+    assert not foreign.remote.read(foreign.segments[0], foreign.segments[0].offsets, MIB, LEVEL).proven

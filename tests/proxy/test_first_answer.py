@@ -179,6 +179,22 @@ def test_unknown_bounds_are_an_error_that_clients_retry_and_keep_no_hot_partitio
         assert all(answers[place].offsets for place in hot)
 
 
+def test_bounds_that_have_grown_old_keep_no_hot_partition_waiting(
+    cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {(topic, 0): cluster.local_start(topic, 0), (topic, 1): 0}
+    with patient(cluster, topic) as proxy, proxy.connected() as client:
+        proxy.reader.before = held = Held()
+        for _ in range(2):
+            send_fetch(client, VERSION, places, LONG_MS)
+            answers = answers_of(client, VERSION)
+            assert answers[topic, 0].offsets
+            assert (answers[topic, 1].error, answers[topic, 1].high_watermark) == (0, RECORDS)
+            monkeypatch.setattr(known_bounds, "AGE_S", 0.0)
+            monkeypatch.setattr(proxy.reader, "bounds", lambda *_: held(topic, 1, 0), raising=False)
+        held.set()
+
+
 def test_a_topic_without_a_known_name_is_never_read_from_the_remote_tier(
     cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

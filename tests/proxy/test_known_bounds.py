@@ -93,6 +93,23 @@ def test_bounds_are_used_again_until_they_are_old_or_must_be_fresh(monkeypatch: 
     run(reader, test)
 
 
+def test_an_answer_with_local_records_does_not_wait_for_newer_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for each of its remote partitions, once in `AGE_S`."""
+    reader = Reader()
+
+    async def test(bounds: KnownBounds) -> None:
+        first = await bounds.of(PLACE, 30.0)
+        monkeypatch.setattr(known_bounds, "AGE_S", 0.0)
+        reader.goes_on.clear()
+        assert await bounds.of(PLACE, 30.0, at_once=True) == first
+        reader.goes_on.set()
+        assert (await bounds.of(PLACE, 30.0)).bounds.high_watermark > first.bounds.high_watermark
+        monkeypatch.setattr(known_bounds, "START_AGE_S", 0.0)
+        assert (await bounds.of(PLACE, 30.0, at_once=True)).bounds.high_watermark > first.bounds.high_watermark + 1
+
+    run(reader, test)
+
+
 def test_a_request_that_began_before_is_not_fresh() -> None:
     reader = Reader()
 

@@ -38,6 +38,19 @@ def topic(cluster: TieredCluster) -> str:
     return cluster.tiered("orders", RECORDS, 3)[0]
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the seconds for which answers without records may wait, as they are decided."""
+    waits: list[float] = []
+
+    async def watched(reads: list[RemoteRead], seconds: float, failed_s: float) -> bool:
+        waits.append(round(seconds, 3))
+        return await wait_for_one(reads, seconds, failed_s)
+
+    monkeypatch.setattr(fetches, "wait_for_one", watched)
+    return waits
+
+
 def whole(found: dict[int, list[int]], *partitions: int) -> bool:
     return all(found.get(each) == list(range(RECORDS)) for each in partitions)
 
@@ -84,16 +97,9 @@ def test_an_unreadable_store_is_asked_once_and_never_taken_for_the_end(cluster: 
 
 
 def test_an_answer_waits_as_long_as_its_client_for_remote_records_alone_and_shortly_beside_others(
-    cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    cluster: TieredCluster, topic: str, waits: list[float]
 ) -> None:
     """Records may arrive at the end of another partition of the same request. The client must get them soon."""
-    waits: list[float] = []
-
-    async def watched(reads: list[RemoteRead], seconds: float, failed_s: float) -> bool:
-        waits.append(round(seconds, 3))
-        return await wait_for_one(reads, seconds, failed_s)
-
-    monkeypatch.setattr(fetches, "wait_for_one", watched)
     empty = cluster.topic("nothing-yet", 0)
     with running(cluster, "proxy.remote_wait=100ms") as proxy, proxy.connected() as client:
         proxy.reader.before = held = Held()
@@ -104,6 +110,20 @@ def test_an_answer_waits_as_long_as_its_client_for_remote_records_alone_and_shor
             assert records_of(client) == {(topic, 1): 0, (empty, 0): 0}
         held.set()
     assert waits == [0.3, 0.1, 0.005, 0.005]
+
+
+def test_an_answer_waits_shortly_while_its_client_omits_a_partition_that_it_reads_from_the_broker(
+    cluster: TieredCluster, topic: str, waits: list[float]
+) -> None:
+    """Clients omit it while its queue is full. They request it again only after this answer, perhaps with none left."""
+    start = cluster.local_start(topic, 0)
+    with running(cluster, "proxy.remote_wait=100ms") as proxy, proxy.connected() as client:
+        proxy.reader.before = held = Held()
+        for hot in ((topic, 0, start), None, (topic, 0, 0)):  # the last: the client went back to remote records of it
+            client.sendall(fetch_of(*([hot] if hot else []), (topic, 1, 0), max_wait_ms=300))
+            records_of(client)
+        held.set()
+    assert waits == [0.1, 0.3]
 
 
 def test_a_read_that_failed_hurries_no_answer(cluster: TieredCluster, topic: str) -> None:
