@@ -201,11 +201,13 @@ class DirectoryStore:
                 os.close(descriptor)
 
     def _path(self, key: str) -> str:
-        path = os.path.join(self._root, *key.split("/"))
-        folder = os.path.dirname(path)
-        if os.path.realpath(folder) != folder:
-            raise AccessDenied("a symbolic link leads out of the store's folder", key=key, store=self.description)
-        return path
+        path = self._root
+        *folders, name = key.split("/")
+        for folder in folders:
+            path = os.path.join(path, folder)
+            if os.path.islink(path):
+                raise AccessDenied("a symbolic link leads out of the store's folder", key=key, store=self.description)
+        return os.path.join(path, name)
 
     @contextlib.contextmanager
     def _written(self, key: str, pieces: Iterable[Data]) -> Iterator[tuple[str, int]]:

