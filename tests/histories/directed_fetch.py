@@ -7,7 +7,6 @@ from functools import wraps
 
 from tests.histories.replica import Written
 from tests.histories.small_fetched import SmallFetchedWorld
-from tests.histories.steady import finish
 
 Told = Callable[[SmallFetchedWorld], object]
 
@@ -22,8 +21,7 @@ def _told(tell: Told) -> Callable[[], str | None]:
             tell(world)
             world.check_topics()
             if world.cluster.exists:
-                finish(world)
-                world.check_indexes()
+                world.finish()
         except AssertionError as error:
             return str(error)
         finally:

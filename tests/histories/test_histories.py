@@ -50,7 +50,6 @@ EFFECTS = (
     "TermEnded TransactionIndexRebuilt ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted "
     "erased aborted committed"
 ).split()
-BELOW = "log begins below its epochs"
 RARE = (
     "bit flipped",
     "clean election",
@@ -68,7 +67,6 @@ RARE = (
     "wrong clocks",
     "GapAccepted",
     "gap passed over",
-    BELOW,
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 ONCE_BROKEN = (3398, 3979, 4084, 4617, 7058, 11740, 13718, 28526, 86787, 93471)
@@ -82,7 +80,6 @@ FETCHED = (
     "rebalance",
     "retention took",
     "topic re-created",
-    BELOW,
     "finished: all-copied",
 )
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")

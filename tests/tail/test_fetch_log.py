@@ -9,7 +9,6 @@ import pytest
 from tests.histories.directed_fetch import append
 from tests.histories.replica import Written
 from tests.histories.small_fetched import SmallFetchedWorld
-from tests.histories.steady import finish
 from tierstate.rules.reasons import Reason
 from tierstate.state.offsets import Offset
 from tierstate.tail.fetch_log import METADATA_S
@@ -80,5 +79,5 @@ def test_a_partition_that_is_taken_away_while_an_answer_is_awaited_is_dropped_af
     log.partitions()
     assert not log._tails
     assert not list(log._folder.rglob("*.log"))
-    finish(world)
+    world.finish()
     assert copied(world) > Offset(0)
