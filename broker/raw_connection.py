@@ -83,11 +83,6 @@ class RawConnection:
 
     def ask(self, request: Any, deadline: float, memo: AnswerMemo[Any] | None = None) -> Any:
         """Return the answer. Raises BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (broker too old)."""
-        self.post(request, deadline)
-        return self.answer(request, deadline, memo)
-
-    def post(self, request: Any, deadline: float) -> None:
-        """Send a request. `answer` returns the answers to posted requests, in their order. Raises as `ask`."""
         self._count += 1
         try:
             if request.API_VERSION is None:
@@ -97,9 +92,6 @@ class RawConnection:
         except IncompatibleBrokerVersion as error:
             raise InvalidRequest("the broker does not know this request", request=type(request).__name__) from error
         self._frames.send(frame, deadline)
-
-    def answer(self, request: Any, deadline: float, memo: AnswerMemo[Any] | None = None) -> Any:
-        """Return the answer to ``request``, the first posted request without one. Raises as `ask`."""
         payload: Any = self._frames.receive(deadline, KafkaBytes)
         try:
             kind = request.header.get_response_class()

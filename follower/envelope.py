@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from ..state.errors import CorruptData, InvalidRequest
+from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from ..storage.object_store import ObjectReads
 
 MAGIC = b"tierobj\n"
 FORMAT = 2
 READABLE = (1, FORMAT)
 """The formats that can be read. Headers of format 1 lack the fields that have defaults."""
 MAX_HEADER_BYTES = 16 * 1024
+MAX_BYTES = 64 * 1024
+"""The limit of an object that is a header alone."""
 _LENGTH = struct.Struct(">I")
 _BEFORE = len(MAGIC) + _LENGTH.size
 _HASH_BYTES = 32
@@ -69,3 +73,11 @@ def unseal(data: bytes, kind: str, header: type[H], *, source: str) -> tuple[H, 
     if actual != types:
         raise CorruptData("header has other fields than its format", file=source, position=_BEFORE)
     return header(**record), end + _HASH_BYTES
+
+
+def read_sealed(store: ObjectReads, key: str, kind: str, header: type[H]) -> H | None:
+    """Return the header of an object without a body, or None if it is missing. Raises as `unseal` and the store."""
+    try:
+        return unseal(store.get(key, MAX_BYTES), kind, header, source=key)[0]
+    except ObjectNotFound:
+        return None

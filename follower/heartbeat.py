@@ -12,19 +12,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from ..broker.tier_topic import TierTopic
-from ..state.errors import CorruptData, InvalidRequest, ObjectExists, ObjectNotFound, UnknownOutcome
+from ..state.errors import CorruptData, InvalidRequest, ObjectExists, UnknownOutcome
 from ..state.ids import writer_of
 from ..state.keys import SIGNATURES, signature_key
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Anchor
 from ..storage.object_store import ObjectReader, ObjectWriter
-from .envelope import seal, unseal
+from .envelope import MAX_BYTES, read_sealed, seal, unseal
 from .move import Move
 from .object_names import ROOT, kept_key
 
 KIND = "heartbeat"
 NO_PROOF_YET = -1
-MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +116,7 @@ def is_signed_here(topic: TierTopic, others: OtherTopics, signed: Heartbeat | Ke
 def read_heartbeat(store: ObjectReader, key: str) -> Heartbeat | None:
     """Return the heartbeat, or None if it was deleted. A damaged heartbeat counts as another cluster's."""
     try:
-        return unseal(store.get(key, MAX_BYTES), KIND, Heartbeat, source=key)[0]
-    except ObjectNotFound:
-        return None
+        return read_sealed(store, key, KIND, Heartbeat)
     except (CorruptData, InvalidRequest) as error:
         process = key.rsplit("/", 1)[-1]
         return Heartbeat(process, -1, "", f"unreadable: {error}", "", "", Position(0), "", "", 0, 0, 0)

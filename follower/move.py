@@ -15,16 +15,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, Unavailable
+from ..state.errors import InvalidRequest, ObjectExists, Unavailable
 from ..state.offsets import Position, TimestampMs
 from ..storage.object_store import ObjectReader, ObjectReads, ObjectWriter
-from .envelope import seal, unseal
+from .envelope import read_sealed, seal
 from .object_names import MOVE
 
 KIND = "move"
 BEGUN, MOVED, ARRIVING, ARRIVED = (f"{MOVE}{name}" for name in ("begun", "moved", "arriving", "arrived"))
 _CHECKED = re.compile(f"{MOVE}checked/([0-9]{{20}})")
-MAX_BYTES = 64 * 1024
 
 
 class StoreMoved(Unavailable):
@@ -53,10 +52,7 @@ class Move:
 
 def read_move(store: ObjectReads, key: str) -> Move | None:
     """Return the move under one of the four keys, or None. Raises CorruptData and InvalidRequest."""
-    try:
-        return unseal(store.get(key, MAX_BYTES), KIND, Move, source=key)[0]
-    except ObjectNotFound:
-        return None
+    return read_sealed(store, key, KIND, Move)
 
 
 def write_move(store: ObjectWriter, reads: ObjectReads, key: str, move: Move) -> None:

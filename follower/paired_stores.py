@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from ..state.errors import ObjectNotFound
 from ..storage.object_store import ObjectReader
-from .envelope import unseal
+from .envelope import read_sealed
 from .object_names import STORES
 
 KIND = "pair"
-MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +24,7 @@ class Pair:
 
 
 def read_pair(store: ObjectReader, key: str) -> Pair | None:
-    try:
-        return unseal(store.get(key, MAX_BYTES), KIND, Pair, source=key)[0]
-    except ObjectNotFound:
-        return None
+    return read_sealed(store, key, KIND, Pair)
 
 
 def unnamed_pairs(default: ObjectReader, named: Collection[str]) -> Iterator[tuple[str, Pair]]:

@@ -39,7 +39,7 @@ SHORTEST_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """How long the cleaner keeps the tombstones of a topic: ``keep_ms``."""
+    """The tombstones of a topic. ``keep_ms``: how long the cleaner keeps them."""
 
     clock: Clock
     keep_ms: int

@@ -54,8 +54,10 @@ class StoreOptions:
         if not MIN_PART_BYTES <= self.part_bytes <= MAX_PART_BYTES:
             raise InvalidRequest("S3 takes parts from 5 MiB to 5 GiB", part_bytes=self.part_bytes)
 
-    def of_another_kind(self) -> StoreOptions:
-        """Return the limits alone: another cloud takes neither these options nor these credentials."""
+    def for_url(self, own: str, url: str) -> StoreOptions:
+        """Return the options for the store ``url``. These are for ``own``: another cloud takes their limits alone."""
+        if url.partition(":")[0] == own.partition(":")[0]:
+            return self
         limits = replace(self, endpoint=None, region=None, path_style=None, credentials=None, storage_class=None)
         return replace(limits, sse="none", sse_kms_key_id=None)
 

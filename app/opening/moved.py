@@ -39,11 +39,10 @@ def topic_stores(settings: Settings, own: StoreOptions) -> tuple[TopicStore, ...
     """Return the rules of ``store.topics``. Raises InvalidSettings for a URL that is inside of another one."""
     default, rules = settings.store.url.rstrip("/"), list[TopicStore]()
     for pattern, named in settings.store.topics.items():
-        key, url, options = f"store.topics.{pattern}", named.url.rstrip("/"), own
+        key, url = f"store.topics.{pattern}", named.url.rstrip("/")
         if not url:
             raise InvalidSettings([f"{key}.url: needed here and not set"])
-        if url.partition(":")[0] != default.partition(":")[0]:
-            options = own.of_another_kind()
+        options = own.for_url(default, url)
         if named.model_fields_set != {"url"}:
             options = next_store_options(settings, options, key, named)
         for other in (TopicStore("", default, own), *rules):

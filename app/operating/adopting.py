@@ -87,8 +87,8 @@ def open_source(connection: Connection, url: str) -> ObjectStore:
     """
     place, clock = place_of(connection.settings), connection.clock
     options = place.options_of(url, connection.settings.store.region or None)
-    if options is not place.next_options and url.partition(":")[0] != place.url.partition(":")[0]:
-        options = options.of_another_kind()
+    if options is not place.next_options:
+        options = options.for_url(place.url, url)
     source = open_store(url, options, clock=clock, marked=False)
     if read_pair(source, PART_OF) is not None:
         problem = "this store has only some topics of a tierstate: name that one's store.url, which has its archive"

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from ...follower.envelope import seal, unseal
+from ...follower.envelope import MAX_BYTES, seal, unseal
 from ...follower.object_names import LOCK
 from ...rules.prefix import PROOF_PERIODS, SILENT_PERIODS
 from ...runtime.id_source import RandomIds
@@ -28,7 +28,6 @@ from ..opening.connection import Connection
 from .orders import issuer
 
 KIND = "lock"
-MAX_BYTES = 64 * 1024
 LOOKS = 10
 """How often the lock of another process is read in one period."""
 

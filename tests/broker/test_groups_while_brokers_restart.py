@@ -1,6 +1,6 @@
 """A process that asks for consumer groups survives restarts of brokers: librdkafka's own requests ended it (4605).
 
-A group whose coordinator moves meanwhile is in no listing, which then must not count as complete.
+A group whose coordinator moves is in no listing. Such a listing must not count as complete.
 """
 
 from __future__ import annotations
