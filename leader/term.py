@@ -210,8 +210,8 @@ def confirmed(
     its `leader-epoch-checkpoint`, read after the answer, ends in the epoch, and `partition.metadata` holds the topic
     id. Raises Fenced if it does not, BrokerUnavailable (LeaderMoved if this broker does not lead).
     """
-    epoch = context.broker.bounds(name, partition.partition, broker=broker_id).leader_epoch
-    local = context.log.snapshot(partition, name)
+    bounds = context.broker.bounds(name, partition.partition, broker=broker_id)
+    epoch, local = bounds.leader_epoch, context.log.snapshot(partition, name, bounds.local_start)
     if epoch is None or not ends_in(local.lineage, epoch):
         raise Fenced(
             "the local epoch checkpoint does not end in the leader's epoch",

@@ -40,8 +40,8 @@ def next_candidate(
 ) -> CopyCandidate | Why:
     """Return the rolled segment that contains copied offset + 1, or the reason why it is not copied now.
 
-    An offset without an epoch in the broker's checkpoint is not copied: its copy would cover nothing and would be
-    repeated again and again. ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with timestamps in
+    An offset without an epoch in the log's lineage is not copied: its copy would cover nothing and would be repeated
+    again and again. ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with timestamps in
     the future do not count as young (KIP-1241), because they might stay young for years. ``pinned_s``: for how many
     seconds this agent has seen the last stable offset unchanged, below the high watermark.
     """
@@ -59,8 +59,8 @@ def next_candidate(
         return why_not_stable(segment, bounds, pinned_s)
     if epochs.epoch_at(next_offset) is None:
         first = epochs.entries[0].start_offset if epochs.entries else "none"
-        text = f"offset {next_offset} has no leader epoch in the broker's checkpoint: its first offset is {first}"
-        return Why(Reason.NO_EPOCH, text)
+        text = f"no leader epoch of offset {next_offset} is known: the broker's checkpoint begins at {first}"
+        return Why(Reason.NO_EPOCH, f"{text}, and the batch shows none that fits")
     age = now - segment.max_timestamp
     if 0 <= age < lag_ms:
         text = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .epochs import LeaderEpoch, Lineage
+from .epochs import EpochEntry, LeaderEpoch, Lineage
 from .facts import LogStartAdvanced
 from .offsets import Offset, OffsetRange
 from .segment import RemoteSegment
@@ -54,6 +54,27 @@ def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None
             return answer.end if span[1] is None else min(answer.end, span[1])
         epochs = [epoch for epoch in epochs if epoch < answer.epoch]
     return Offset(0)
+
+
+def continued_down(checkpoint: Lineage, log_start: Offset, epoch_of: Callable[[Offset], LeaderEpoch]) -> Lineage:
+    """Return a log's lineage from ``log_start`` on, if its checkpoint begins higher; else the checkpoint itself.
+
+    A broker that died after DeleteRecords begins its log again at an older log start, but its checkpoint at the newer
+    one. ``epoch_of`` returns the epoch in the header of the batch at an offset, from which Kafka rebuilds a lost
+    checkpoint; -1 for none. Epochs never decrease along a log, so bisection finds the end of each. Also returns the
+    checkpoint itself if a header contradicts it.
+    """
+    if not checkpoint.entries:
+        return checkpoint
+    first, at, older = checkpoint.entries[0], log_start, list[EpochEntry]()
+    while at < first.start_offset:
+        epoch = epoch_of(at)
+        if not 0 <= epoch <= first.epoch:
+            return checkpoint
+        older.append(EpochEntry(epoch, at))
+        at = Offset(at + bisect_right(range(at, first.start_offset), epoch, key=lambda each: epoch_of(Offset(each))))
+    joined = bool(older) and older[-1].epoch == first.epoch
+    return Lineage((*older, *checkpoint.entries[joined:]))
 
 
 def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, bool]:

@@ -24,7 +24,7 @@ from ..broker.control import BrokerControl
 from ..broker.error_codes import OFFSET_OUT_OF_RANGE, error_of
 from ..broker.local_reads import whole_batches
 from ..broker.raw import RawClient
-from ..log.batch import iter_batches
+from ..log.batch import HEADER_BYTES, first_epoch, iter_batches
 from ..log.folder_events import Touched
 from ..log.local_log import LocalSnapshot
 from ..log.segment import LogSegment
@@ -34,6 +34,7 @@ from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import BrokerUnavailable, CorruptData, Fenced, NotTiered, Unavailable
 from ..state.ids import COPIER, BrokerId, TopicIdPartition
 from ..state.keys import tier_partition_of
+from ..state.lineage import continued_down
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation
@@ -183,8 +184,11 @@ class FetchLog(AbstractContextManager["FetchLog"]):
     def touched(self) -> Touched:
         return Touched(frozenset(), folders=True, blind=True)  # `partitions` is cheap, and no event reports new data
 
-    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
-        """Fetch new data, and return the partition's state. Also raises the errors of a Fetch."""
+    def snapshot(self, partition: TopicIdPartition, name: str, log_start: Offset | None = None) -> LocalSnapshot:
+        """Fetch new data, and return the partition's state. Also raises the errors of a Fetch.
+
+        ``log_start`` has no effect: each Fetch returns it.
+        """
         with self._looking(partition) as tail:
             view = self._view(partition)
             try:
@@ -283,6 +287,8 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         if tail.epoch != led.epoch:
             walked = walk_epochs(self._raw, led.broker, led.name, partition.partition, led.epoch)
             _begin_epoch(tail, led.epoch, walked)
+        continued = continued_down(tail.lineage, tail.log_start, partial(self._epoch_of, partition, tail))
+        tail.lineage = above(continued, tail.log_start)  # the requests may have moved it
         deadline = self._clock.monotonic() + LONGEST_LOOK_S
         self._find_begin(partition, tail, view)
         while True:
@@ -302,6 +308,13 @@ class FetchLog(AbstractContextManager["FetchLog"]):
                 return
             if self._clock.monotonic() > deadline:
                 return
+
+    def _epoch_of(self, partition: TopicIdPartition, tail: _Tail, offset: Offset) -> LeaderEpoch:
+        """Return the leader epoch of the batch at ``offset``. Raises the errors of `_fetch`."""
+        batch = self._fetch(partition, tail, offset, 1).batches
+        if len(batch) < HEADER_BYTES:
+            raise Unavailable("the leader does not return this offset yet", partition=partition, offset=offset)
+        return first_epoch(batch)
 
     def _find_begin(self, partition: TopicIdPartition, tail: _Tail, view: PartitionView) -> None:
         """Remove copied pieces. Begin the spool at the first offset that is not copied, unless it has this offset."""

@@ -55,6 +55,10 @@ def bare_checkpoint(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
     return checkpoint, True
 
 
+def uncontinued(checkpoint: Lineage, *rest: Any) -> Lineage:
+    return checkpoint
+
+
 def highest_leader(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
     """Continue with the highest `LeaderElected`, even if it has another epoch at the checkpoint's first offset."""
     first = checkpoint.entries[0] if checkpoint.entries else None

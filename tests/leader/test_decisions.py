@@ -69,8 +69,8 @@ def test_the_active_segment_is_never_a_candidate() -> None:
 def test_an_offset_without_a_leader_epoch_is_not_copied_for_ever() -> None:
     """Its copy would be in no lineage there, so it would still be missing: the same segment, again and again."""
     candidate = next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 101))), NOW)
-    sentence = "offset 100 has no leader epoch in the broker's checkpoint: its first offset is 101"
-    assert candidate == not_copied(Reason.NO_EPOCH, sentence)
+    sentence = "no leader epoch of offset 100 is known: the broker's checkpoint begins at 101"
+    assert candidate == not_copied(Reason.NO_EPOCH, f"{sentence}, and the batch shows none that fits")
     assert next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 100))), NOW) == CANDIDATE
 
 

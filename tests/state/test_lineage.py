@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import InvalidRequest
-from tierstate.state.lineage import compose, readable_ranges
+from tierstate.state.lineage import compose, continued_down, readable_ranges
 from tierstate.state.offsets import Offset, OffsetRange
 
 if TYPE_CHECKING:
@@ -219,3 +219,29 @@ def test_remote_offsets_in_epochs_older_than_the_lineage_are_unknown(build: Buil
     assert not build.view(*late, build.leader(3, 6, lineage=Lineage.of((6, 80)))).lineage_unknown
     assert unknown(Lineage())
     assert not build.view(build.leader(0, 1, lineage=Lineage())).lineage_unknown
+
+
+@given(log=lineages(least=1), cut=st.integers(0, 40), down=st.integers(0, 40))
+def test_a_checkpoint_is_continued_down_to_the_log_start_by_the_epochs_of_the_batches(
+    log: Lineage, cut: int, down: int
+) -> None:
+    def epoch_of(offset: int) -> LeaderEpoch:
+        epoch = log.epoch_at(offset)
+        return LeaderEpoch(-1) if epoch is None else epoch
+
+    checkpoint = log.within(OffsetRange(Offset(cut), Offset(100)))  # as Kafka's after DeleteRecords below `cut`
+    start = Offset(max(0, cut - down))
+    continued = continued_down(checkpoint, start, epoch_of)
+    if epoch_of(start) < 0:
+        assert continued == checkpoint, "a batch without an epoch is in no lineage"
+        return
+    assert [continued.epoch_at(offset) for offset in range(60)] == [
+        None if offset < start else log.epoch_at(offset) for offset in range(60)
+    ]
+    assert continued.first_offset == start
+
+
+def test_a_batch_with_a_later_epoch_than_the_checkpoints_first_continues_nothing() -> None:
+    checkpoint = Lineage.of((2, 10), (3, 20))
+    assert continued_down(checkpoint, Offset(5), lambda offset: LeaderEpoch(3)) == checkpoint
+    assert continued_down(Lineage(), Offset(5), lambda offset: LeaderEpoch(0)) == Lineage()
