@@ -40,13 +40,17 @@ MARKERS_READ_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LocalSnapshot:
-    """A partition folder's state. ``segments`` ascend; the last one is active, with ``next_base`` equal to its base."""
+    """A partition folder's state. ``segments`` ascend; the last one is active, with ``next_base`` equal to its base.
+
+    ``lineage``: the ``checkpoint``, continued down to the log start (`continued_down`).
+    """
 
     partition: TopicIdPartition
     name: str
     folder: Path
     segments: LocalSegments
     lineage: Lineage
+    checkpoint: Lineage
 
 
 class SegmentFiles(Protocol):
@@ -236,7 +240,7 @@ class LogDirs:
             except OSError as error:
                 raise _unreadable(error) from error
             if checkpoint.last_epoch == epoch:
-                return LocalSnapshot(partition, name, path, segments, lineage)
+                return LocalSnapshot(partition, name, path, segments, lineage, checkpoint)
         raise Unavailable("the partition's folder does not stand still", partition=partition, topic=name)
 
     def _continued(

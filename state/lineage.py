@@ -96,6 +96,19 @@ def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, b
     return Lineage(below + checkpoint.entries[1:]), True
 
 
+def laid_over(lineage: Lineage, log: Lineage) -> Lineage:
+    """Return a lineage with the epochs that a log shows, and its own epochs only below them.
+
+    ``lineage``: the composed lineage of the same log. It changes only if the log begins below its checkpoint.
+    """
+    if not log.entries:
+        return lineage
+    first = log.entries[0]
+    older = [each for each in lineage.entries if each.start_offset <= first.start_offset and each.epoch <= first.epoch]
+    joined = bool(older) and older[-1].epoch == first.epoch
+    return Lineage((*older, *log.entries[joined:]))
+
+
 def settles(settled: Lineage, lineage: Lineage) -> bool:
     """Return whether a person settled that the log begins where ``lineage`` begins. Lower offsets are in another log.
 
@@ -132,6 +145,14 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
         else:
             parts.append(OffsetRange(Offset(start), Offset(end)))
     return tuple(parts)
+
+
+def is_owned(offset: Offset, epoch: LeaderEpoch | None, lineage: Lineage) -> bool:
+    """Return whether an offset with this epoch is in the lineage, by the rule of `readable_ranges`."""
+    if epoch is None or (span := lineage.owned_by(epoch)) is None:
+        return False
+    begins = span[0] <= offset or epoch == lineage.entries[0].epoch
+    return begins and (span[1] is None or offset < span[1])
 
 
 def shared_end(origin: Lineage, ruling: Lineage) -> Offset | None:

@@ -75,7 +75,7 @@ class _Led:
 
 @dataclass(slots=True)
 class _Tail:
-    """The state of one partition. ``epoch``: that of the walk which found ``lineage``; None before the first one.
+    """The state of one partition. ``epoch``: that of the walk which found ``checkpoint``; None before the first one.
 
     ``undecided``: an unknown transaction may be open at this offset, where the spool begins; None if none is.
     """
@@ -83,6 +83,7 @@ class _Tail:
     spool: Spool
     lock: threading.RLock = field(default_factory=threading.RLock)
     epoch: LeaderEpoch | None = None
+    checkpoint: Lineage = field(default_factory=Lineage)
     lineage: Lineage = field(default_factory=Lineage)
     log_start: Offset = _FIRST
     high_watermark: Offset = _FIRST
@@ -200,7 +201,7 @@ class FetchLog(AbstractContextManager["FetchLog"]):
             if tail.undecided is not None:  # the Fetch may show that the unknown transaction has ended
                 self._find_begin(partition, tail, view)
             segments = local_segments(view, tail.log_start, tail.spool.pieces)
-            return LocalSnapshot(partition, name, tail.spool.folder, segments, tail.lineage)
+            return LocalSnapshot(partition, name, tail.spool.folder, segments, tail.lineage, tail.checkpoint)
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
@@ -377,7 +378,8 @@ class FetchLog(AbstractContextManager["FetchLog"]):
             raise error
         tail.high_watermark, tail.last_stable = answer.high_watermark, answer.last_stable_offset
         if answer.log_start > tail.log_start:
-            tail.log_start, tail.lineage = answer.log_start, above(tail.lineage, answer.log_start)
+            tail.log_start = answer.log_start
+            tail.checkpoint, tail.lineage = (above(each, answer.log_start) for each in (tail.checkpoint, tail.lineage))
         return answer
 
     def _piece_bytes(self) -> int:
@@ -396,5 +398,6 @@ class FetchLog(AbstractContextManager["FetchLog"]):
 
 def _begin_epoch(tail: _Tail, epoch: LeaderEpoch, walked: WalkedLog) -> None:
     """Begin again with the log of this epoch's leader: an unclean election may have replaced what was fetched."""
-    tail.lineage, tail.log_start, tail.epoch = walked.lineage, walked.log_start, epoch
+    tail.checkpoint = tail.lineage = walked.lineage
+    tail.log_start, tail.epoch = walked.log_start, epoch
     tail.spool.clear()

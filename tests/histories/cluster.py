@@ -158,7 +158,7 @@ class Cluster:
     def take_all(self) -> None:
         """Delete all records of the leader and the online followers. ``cut`` lists the ones that were not copied."""
         if self.looked < self.epoch:
-            self.unseen.add(self.epoch)
+            self._lose_trace(self.leader.start, self.epoch)
         self.changes, self.looked = self.changes + 1, -1
         self.leader.take_all()
         for each in self.brokers:
@@ -219,12 +219,19 @@ class Cluster:
         first, start, self.trimmed_at = self.leader.epochs[:1], self.leader.start, self.clock.now_ms()
         self.leader.move_start(before)
         if first != self.leader.epochs[:1] and self.looked < (oldest := self.leader.epochs[0][0]):
-            # the next agent finds no older epoch, unless the broker forgets its log start: then it finds deleted ones
-            deleted = (each.epoch for each in self.truth if start < each.end and self.looked < each.epoch <= oldest)
-            self.unseen |= {oldest, *deleted}
+            self._lose_trace(start, oldest)
         for each in self.brokers:
             if each.online:
                 each.move_start(before)
+
+    def _lose_trace(self, start: int, oldest: int) -> None:
+        """Add ``oldest`` to ``unseen``, which is the first epoch now, and the deleted epochs before it.
+
+        The next agent finds no older epoch, unless a broker forgets its log start: then it finds deleted ones.
+        ``start``: the log start before.
+        """
+        deleted = (each.epoch for each in self.truth if start < each.end and self.looked < each.epoch <= oldest)
+        self.unseen |= {oldest, *deleted}
 
     def trim_late(self) -> None:
         if self.late_trims:

@@ -71,13 +71,20 @@ class HistoryLog:
             )
             for at, (base, following, batches) in enumerate(found)
         )
-        return LocalSnapshot(partition, name, Path("/log"), LocalSegments.of(segments), self.lineage(log_start))
+        return LocalSnapshot(
+            partition, name, Path("/log"), LocalSegments.of(segments), self.lineage(log_start), self.checkpoint
+        )
 
     def lineage(self, log_start: Offset | None = None) -> Lineage:
         """Return the checkpoint, continued down to ``log_start``, or to the last one passed here."""
         self._log_start = self._log_start if log_start is None else log_start
-        checkpoint = Lineage.of(*self.replica.epochs)
-        return checkpoint if self._log_start is None else continued_down(checkpoint, self._log_start, self._epoch_of)
+        if self._log_start is None:
+            return self.checkpoint
+        return continued_down(self.checkpoint, self._log_start, self._epoch_of)
+
+    @property
+    def checkpoint(self) -> Lineage:
+        return Lineage.of(*self.replica.epochs)
 
     def _epoch_of(self, offset: Offset) -> LeaderEpoch:
         return LeaderEpoch(next((each.epoch for each in self.replica.log if each.end > offset), -1))

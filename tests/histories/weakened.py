@@ -160,7 +160,8 @@ def from_the_beginning(position: int) -> int:
 
 
 def spool_kept(tail: Any, epoch: Any, walked: Any) -> None:
-    tail.lineage, tail.log_start, tail.epoch = walked.lineage, walked.log_start, epoch
+    tail.checkpoint = tail.lineage = walked.lineage
+    tail.log_start, tail.epoch = walked.log_start, epoch
 
 
 def of_any_epoch(*fields: Any, **more: Any) -> Any:
