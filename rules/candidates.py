@@ -47,7 +47,7 @@ def next_candidate(
     for how many seconds this agent has seen the last stable offset unchanged, below the high watermark.
     """
     bounds, epochs = seen.bounds, seen.epochs
-    next_offset = copied_offset(view, bounds) + 1
+    next_offset = Offset(copied_offset(view, bounds) + 1)
     local = LocalSegments.of(seen.segments)
     index = local.number_at(next_offset)
     if index == len(local.rolled):
