@@ -146,7 +146,8 @@ def _decide(folder: Path, size: int) -> Work:
     active = LocalSegment(rolled.next_base, Offset(end + 2000), 10**6, NOW_MS)
     local = (*copied[-8:], rolled, active)
     bounds = LocalBounds(local[0].base_offset, active.next_base, active.next_base, epoch)
-    seen = Observed(local, Lineage.of((3, 0)), bounds, TopicConfig(), NO_GROUPS)
+    epochs = Lineage.of((3, 0))
+    seen = Observed(local, epochs, epochs, bounds, TopicConfig(), NO_GROUPS)
     policy, now = Policy(0, 900_000, False), TimestampMs(NOW_MS + 3_600_000)
 
     def work() -> None:

@@ -141,9 +141,9 @@ class Observer:
         Also calls ``waits``. Raises the errors of `__call__`.
         """
         bounds = self._bounds(partition, name)
-        local = self._log.snapshot(partition, name)
+        local = self._log.snapshot(partition, name, bounds.local_start)
         self._waits(partition, bool(local.segments) and local.segments[-1].base_offset > bounds.last_stable_offset)
-        return Observed(local.segments, local.lineage, bounds, self._configs.get(name), NO_GROUPS)
+        return Observed(local.segments, local.checkpoint, local.lineage, bounds, self._configs.get(name), NO_GROUPS)
 
     def groups_after(
         self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float

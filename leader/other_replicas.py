@@ -31,7 +31,7 @@ def epochs_of(log: LocalLog, name: str, partition: int) -> dict[str, Any] | None
     for place, topic in log.listed().items():
         if (topic, place.partition) == (name, partition):
             with suppress(TierstateError):
-                lineage = log.snapshot(place, name).lineage
+                lineage = log.snapshot(place, name).checkpoint
                 entries = [[entry.epoch, entry.start_offset] for entry in lineage.entries]
                 return {"topic_id": place.topic_id, "epochs": entries}
     return None

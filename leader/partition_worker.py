@@ -317,7 +317,7 @@ class PartitionWorker:
             return None
         context = self._context
         broker_id = context.log.broker_of(self.partition)
-        return term_due(view, seen.bounds, seen.epochs, broker_id, context.management_address)
+        return term_due(view, seen, broker_id, context.management_address)
 
     def _asks_time(self, memory: Memory) -> str | None:
         """Return why a term must begin only to learn the brokers' time from its first append; None if not needed."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import APPEND_TIMEOUT_S, TierTopic
 from ..log.local_log import LocalLog, LocalSnapshot
-from ..rules.lineages import earlier_lineages
+from ..rules.lineages import continued, earlier_lineages
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..runtime.operation import Operation
@@ -210,15 +210,15 @@ def confirmed(
     its `leader-epoch-checkpoint`, read after the answer, ends in the epoch, and `partition.metadata` holds the topic
     id. Raises Fenced if it does not, BrokerUnavailable (LeaderMoved if this broker does not lead).
     """
-    epoch = context.broker.bounds(name, partition.partition, broker=broker_id).leader_epoch
-    local = context.log.snapshot(partition, name)
-    if epoch is None or not ends_in(local.lineage, epoch):
+    bounds = context.broker.bounds(name, partition.partition, broker=broker_id)
+    epoch, local = bounds.leader_epoch, context.log.snapshot(partition, name, bounds.local_start)
+    if epoch is None or not ends_in(local.checkpoint, epoch):
         raise Fenced(
             "the local epoch checkpoint does not end in the leader's epoch",
             partition=partition,
             topic=name,
             leader_epoch=epoch,
-            checkpoint=local.lineage.last_epoch,
+            checkpoint=local.checkpoint.last_epoch,
         )
     return epoch, local
 
@@ -228,18 +228,16 @@ def ends_in(checkpoint: Lineage, epoch: LeaderEpoch) -> bool:
     return checkpoint.last_epoch == epoch
 
 
-def composed(
-    context: TermContext, partition: TopicIdPartition, name: str, view: PartitionView, checkpoint: Lineage
-) -> Lineage:
+def composed(context: TermContext, view: PartitionView, local: LocalSnapshot) -> Lineage:
     """Return the lineage of a term that begins now. Other replicas are queried only if no fact has the log's past.
 
     Epochs that lie wholly below the log start of this lineage are folded, because a log start never moves back.
     """
-    earlier = earlier_lineages(view, checkpoint)
-    lineage, _ = compose(checkpoint, earlier)
+    earlier = earlier_lineages(view, local.checkpoint)
+    lineage = continued(view, local.checkpoint, local.lineage, earlier)
     if view.cannot_place(lineage):
-        others = [compose(each, earlier)[0] for each in context.other_replicas(partition, name)]
-        lineage, _ = compose(checkpoint, [*earlier, *others])
+        others = [compose(each, earlier)[0] for each in context.other_replicas(local.partition, local.name)]
+        lineage = continued(view, local.checkpoint, local.lineage, [*earlier, *others])
     return folded(lineage, highest_log_start(view.log_starts, lineage))
 
 
@@ -266,7 +264,7 @@ def begin_term(context: TermContext, partition: TopicIdPartition, name: str) -> 
         id=FactId.of(context.ids.uuid()),
         broker_id=broker_id,
         management_address=context.management_address,
-        lineage=composed(context, partition, name, view, local.lineage),
+        lineage=composed(context, view, local),
         local_start=context.broker.bounds(name, partition.partition, broker=broker_id).local_start,
         elected_at=context.time.now_ms(),
     )

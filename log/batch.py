@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import google_crc32c
 
+from ..state.epochs import LeaderEpoch
 from ..state.errors import CorruptData
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -128,6 +129,11 @@ def read_header(view: memoryview, at: int, source: str, position: int) -> BatchH
         position + at, base, length + _PREFIX_BYTES, epoch, magic, crc, attributes, base + delta, first, latest, pid,
         pepoch, sequence, count,
     )  # fmt: skip
+
+
+def first_epoch(data: bytes) -> LeaderEpoch:
+    """Return the leader epoch of the first batch. ``data`` has its header. Returns -1 for a format without epochs."""
+    return LeaderEpoch(int.from_bytes(data[12:MAGIC_AT], "big", signed=True) if data[MAGIC_AT] == 2 else -1)
 
 
 def first_codec(data: bytes, *, source: str) -> int:

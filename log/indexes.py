@@ -98,6 +98,18 @@ def lookup_position(entries: list[OffsetIndexEntry], offset: int) -> int:
     return entries[at - 1].position if at else 0
 
 
+def position_in(index: bytes, base_offset: int, offset: int) -> int:
+    """Return `lookup_position` of an index file, which may be preallocated, without a check of each entry."""
+    count = min(-(-len(index.rstrip(b"\0")) // _OFFSET_ENTRY.size), len(index) // _OFFSET_ENTRY.size)
+
+    def entry(number: int) -> tuple[int, int]:
+        relative, position = _OFFSET_ENTRY.unpack_from(index, number * _OFFSET_ENTRY.size)
+        return relative, position
+
+    at = bisect_right(range(count), offset - base_offset, key=lambda number: entry(number)[0])
+    return max(0, entry(at - 1)[1]) if at else 0
+
+
 def lookup_offset(entries: list[TimeIndexEntry], timestamp: int) -> Offset | None:
     """Return an offset below which all records are older than ``timestamp``, or None if no entry is older."""
     at = bisect_right(entries, timestamp - 1, key=lambda entry: entry.timestamp)

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from ..runtime.listener import Listener, ignore
-from ..state.epochs import Lineage
+from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import Fenced, Unavailable
 from ..state.ids import BrokerId, TopicIdPartition
+from ..state.lineage import continued_down
 from ..state.local_segments import LocalSegments
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
@@ -39,13 +40,17 @@ MARKERS_READ_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LocalSnapshot:
-    """A partition folder's state. ``segments`` ascend; the last one is active, with ``next_base`` equal to its base."""
+    """A partition folder's state. ``segments`` ascend; the last one is active, with ``next_base`` equal to its base.
+
+    ``lineage``: the ``checkpoint``, continued down to the log start (`continued_down`).
+    """
 
     partition: TopicIdPartition
     name: str
     folder: Path
     segments: LocalSegments
     lineage: Lineage
+    checkpoint: Lineage
 
 
 class SegmentFiles(Protocol):
@@ -115,10 +120,11 @@ class LocalLog(Protocol):
     def touched(self) -> Touched:
         """Return the changes since the last call. This is only a hint: the operating system may not report all."""
 
-    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
+    def snapshot(self, partition: TopicIdPartition, name: str, log_start: Offset | None = None) -> LocalSnapshot:
         """Return the partition's state. Raises Fenced if the partition is not on these disks under this topic id.
 
-        Raises Unavailable if the folder changed during each of `LOOKS` reads.
+        ``log_start``: the broker's. The lineage reaches down to it (`continued_down`); None: to the last one passed
+        here. Raises Unavailable if the folder changed during each of `LOOKS` reads.
         """
 
     def open_segment(
@@ -150,6 +156,7 @@ class LogDirs:
         self._files = FolderFiles()
         self._live_folders: dict[str, _LiveFolder] = {}
         self._listed: Mapping[TopicIdPartition, str] = {}
+        self._log_starts: dict[TopicIdPartition, Offset] = {}
         self._watch: FolderEvents | None = None
         self._looking = threading.Lock()
 
@@ -182,6 +189,8 @@ class LogDirs:
                 self._live_folders = folders
                 self._files.keep(folders)
                 self._listed = {folder.partition: folder.topic for folder in folders.values()}
+                for partition in self._log_starts.copy().keys() - self._listed.keys():
+                    self._log_starts.pop(partition, None)
             return self._listed
 
     def listed(self) -> Mapping[TopicIdPartition, str]:
@@ -216,20 +225,34 @@ class LogDirs:
                 return path
         raise Fenced("the partition is not on these disks", partition=partition, topic=name)
 
-    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
+    def snapshot(self, partition: TopicIdPartition, name: str, log_start: Offset | None = None) -> LocalSnapshot:
+        if log_start is not None:
+            self._log_starts[partition] = log_start
         for _ in range(LOOKS):
             try:
                 path = self._folder(partition, name)
                 epoch = self._files.lineage(str(path)).last_epoch
                 segments = self._files.segments.get(str(path), epoch)
-                lineage = self._files.lineage(str(path))  # after the segments, so that no segment has a later epoch
+                checkpoint = self._files.lineage(str(path))  # after the segments: no segment has a later epoch
+                lineage = self._continued(partition, path, segments, checkpoint)
             except FileNotFoundError:
                 continue  # the broker deleted a segment during the read, or the folder: then `_folder` raises Fenced
             except OSError as error:
                 raise _unreadable(error) from error
-            if lineage.last_epoch == epoch:
-                return LocalSnapshot(partition, name, path, segments, lineage)
+            if checkpoint.last_epoch == epoch:
+                return LocalSnapshot(partition, name, path, segments, lineage, checkpoint)
         raise Unavailable("the partition's folder does not stand still", partition=partition, topic=name)
+
+    def _continued(
+        self, partition: TopicIdPartition, folder: Path, segments: LocalSegments, checkpoint: Lineage
+    ) -> Lineage:
+        def epoch_of(offset: Offset) -> LeaderEpoch:
+            at = segments.number_at(offset)
+            path = folder / f"{segments[at].base_offset:020d}.log"
+            return LogSegment(path, active=at == len(segments.rolled)).epoch_at(offset)
+
+        log_start = self._log_starts.get(partition)
+        return checkpoint if log_start is None or not segments else continued_down(checkpoint, log_start, epoch_of)
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset

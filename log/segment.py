@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..state.epochs import LeaderEpoch
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from .batch import HEADER_BYTES, BatchHeader, batch_bytes, iter_batches
-from .indexes import offset_index_entries
+from .indexes import offset_index_entries, position_in
 from .quiet_reader import QuietReader
 
 READ_BYTES = 4 << 20
+HEADERS_READ_BYTES = 64 * 1024
+"""Bytes per read when only one batch's header is needed: an offset index has an entry every 4 KiB by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,20 @@ class LogSegment:
             for batch in iter_batches(data, source=str(self.path), position=position, verify_crc=False):
                 following = Offset(batch.last_offset + 1)
         return following
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        """Return the leader epoch in the header of the batch at ``offset``, or of the next one; -1 if none is legible.
+
+        Raises FileNotFoundError if the log is missing.
+        """
+        with suppress(CorruptData):
+            index = self.offset_index.read_bytes() if self.offset_index.exists() else b""
+            begin = position_in(index, self.base_offset, offset)
+            for position, data in self.pieces(HEADERS_READ_BYTES, begin):
+                for batch in iter_batches(data, source=str(self.path), position=position, verify_crc=False):
+                    if batch.last_offset >= offset:
+                        return LeaderEpoch(batch.partition_leader_epoch)
+        return LeaderEpoch(-1)
 
     def pieces(
         self, piece_bytes: int = READ_BYTES, position: int = 0, size: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..state.lineage import is_owned
 from ..state.local_segments import LocalSegment, LocalSegments
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
@@ -40,13 +41,13 @@ def next_candidate(
 ) -> CopyCandidate | Why:
     """Return the rolled segment that contains copied offset + 1, or the reason why it is not copied now.
 
-    An offset without an epoch in the broker's checkpoint is not copied: its copy would cover nothing and would be
-    repeated again and again. ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with timestamps in
-    the future do not count as young (KIP-1241), because they might stay young for years. ``pinned_s``: for how many
-    seconds this agent has seen the last stable offset unchanged, below the high watermark.
+    An offset whose epoch is unknown, or not in the lineage in force, is not copied: its copy would cover nothing and
+    would be repeated again and again. ``lag_ms`` keeps young segments local only (``copy.lag``). Segments with
+    timestamps in the future do not count as young (KIP-1241), because they might stay young for years. ``pinned_s``:
+    for how many seconds this agent has seen the last stable offset unchanged, below the high watermark.
     """
     bounds, epochs = seen.bounds, seen.epochs
-    next_offset = copied_offset(view, bounds) + 1
+    next_offset = Offset(copied_offset(view, bounds) + 1)
     local = LocalSegments.of(seen.segments)
     index = local.number_at(next_offset)
     if index == len(local.rolled):
@@ -57,10 +58,10 @@ def next_candidate(
         return Why(Reason.NO_LOCAL_SEGMENT, text)
     if segment.next_base > bounds.last_stable_offset:
         return why_not_stable(segment, bounds, pinned_s)
-    if epochs.epoch_at(next_offset) is None:
-        first = epochs.entries[0].start_offset if epochs.entries else "none"
-        text = f"offset {next_offset} has no leader epoch in the broker's checkpoint: its first offset is {first}"
-        return Why(Reason.NO_EPOCH, text)
+    if not is_owned(next_offset, epochs.epoch_at(next_offset), view.lineage):
+        first = seen.checkpoint.first_offset if seen.checkpoint.entries else "none"
+        text = f"no leader epoch of offset {next_offset} is known: the broker's checkpoint begins at {first}"
+        return Why(Reason.NO_EPOCH, f"{text}, and the batch shows none that fits")
     age = now - segment.max_timestamp
     if 0 <= age < lag_ms:
         text = f"segment {_range(segment)} is {lasting(age)} old, younger than copy.lag {lasting(lag_ms)}"

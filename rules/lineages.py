@@ -8,14 +8,16 @@ next epoch's place: a term records this beginning. If no fact shows how the log 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..state.epochs import Lineage
 from ..state.facts import LeaderElected
 from ..state.ids import RECOVERER, BrokerId
-from ..state.lineage import compose
+from ..state.lineage import compose, laid_over
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
+from .observed import Observed
 from .recovery import lineage_of
 
 
@@ -58,14 +60,24 @@ def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage |
     return Lineage((*leader.lineage.up_to(first.start_offset).entries, first))
 
 
-def term_due(
-    view: PartitionView, bounds: LocalBounds, checkpoint: Lineage, broker: BrokerId, address: str
-) -> str | None:
-    """Return why the leader with these ``bounds`` must begin a new term; None if the term in force is sufficient.
+def continued(view: PartitionView, checkpoint: Lineage, log: Lineage, earlier: Sequence[Lineage]) -> Lineage:
+    """Return the lineage of a log from its checkpoint, ``earlier`` lineages, and the epochs in its batches (``log``).
+
+    Terms began in the epochs of checkpoints, so the checkpoint is composed first. A log that begins below it may begin
+    with an epoch in which no term began. Returns the first of these lineages that has a place for the remote segments:
+    the composed checkpoint with the log's epochs, the composed epochs of the log, the composed checkpoint.
+    """
+    composed = compose(checkpoint, earlier)[0]
+    lineages = laid_over(composed, log), compose(log, earlier)[0], composed
+    return next((each for each in lineages if not view.cannot_place(each)), lineages[0])
+
+
+def term_due(view: PartitionView, seen: Observed, broker: BrokerId, address: str) -> str | None:
+    """Return why the leader that was observed must begin a new term; None if the term in force is sufficient.
 
     ``address``: the address of this broker's agent. If a fact of the partition cannot be read, no term begins.
     """
-    epoch = bounds.leader_epoch
+    bounds, epoch = seen.bounds, seen.bounds.leader_epoch
     if epoch is None or view.degraded:
         return None
     if view.term is None or view.term.epoch < epoch:
@@ -78,7 +90,8 @@ def term_due(
         return "its agent answers elsewhere"  # requests for reasons would go to the old address
     if is_emptied(view, bounds):
         return "the broker's log was emptied"
-    if view.lineage_unknown and not view.cannot_place(compose(checkpoint, earlier_lineages(view, checkpoint))[0]):
+    earlier = earlier_lineages(view, seen.checkpoint) if view.lineage_unknown else []
+    if view.lineage_unknown and not view.cannot_place(continued(view, seen.checkpoint, seen.epochs, earlier)):
         return "the log's past is known now"
     return None
 

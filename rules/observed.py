@@ -30,9 +30,13 @@ PROVEN = PrefixProof()
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An observation of a partition. ``segments``: ascending, the last one active. ``epochs``: the epoch checkpoint."""
+    """An observation of a partition. ``segments``: ascending, the last one active.
+
+    ``checkpoint``: the broker's epochs. ``epochs``: the same, continued down to the log start (`continued_down`).
+    """
 
     segments: tuple[LocalSegment, ...]
+    checkpoint: Lineage
     epochs: Lineage
     bounds: LocalBounds
     config: TopicConfig

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .epochs import LeaderEpoch, Lineage
+from .epochs import EpochEntry, LeaderEpoch, Lineage
 from .facts import LogStartAdvanced
 from .offsets import Offset, OffsetRange
 from .segment import RemoteSegment
@@ -56,6 +56,27 @@ def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None
     return Offset(0)
 
 
+def continued_down(checkpoint: Lineage, log_start: Offset, epoch_of: Callable[[Offset], LeaderEpoch]) -> Lineage:
+    """Return a log's lineage from ``log_start`` on, if its checkpoint begins higher; else the checkpoint itself.
+
+    A broker that died after DeleteRecords begins its log again at an older log start, but its checkpoint at the newer
+    one. ``epoch_of`` returns the epoch in the header of the batch at an offset, from which Kafka rebuilds a lost
+    checkpoint; -1 for none. Epochs never decrease along a log, so bisection finds the end of each. Also returns the
+    checkpoint itself if a header contradicts it.
+    """
+    if not checkpoint.entries:
+        return checkpoint
+    first, at, older = checkpoint.entries[0], log_start, list[EpochEntry]()
+    while at < first.start_offset:
+        epoch = epoch_of(at)
+        if not 0 <= epoch <= first.epoch:
+            return checkpoint
+        older.append(EpochEntry(epoch, at))
+        at = Offset(at + bisect_right(range(at, first.start_offset), epoch, key=lambda each: epoch_of(Offset(each))))
+    joined = bool(older) and older[-1].epoch == first.epoch
+    return Lineage((*older, *checkpoint.entries[joined:]))
+
+
 def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, bool]:
     """Continue the broker's checkpoint below its first offset with an earlier lineage. Returns the resulting lineage,
     and whether an earlier lineage continued it or nothing had to be continued.
@@ -73,6 +94,19 @@ def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, b
     longest = min(candidates, key=lambda each: each.entries[0].start_offset)
     below = tuple(entry for entry in longest.entries if entry.epoch <= first.epoch)
     return Lineage(below + checkpoint.entries[1:]), True
+
+
+def laid_over(lineage: Lineage, log: Lineage) -> Lineage:
+    """Return a lineage with the epochs that a log shows, and its own epochs only below them.
+
+    ``lineage``: the composed lineage of the same log. It changes only if the log begins below its checkpoint.
+    """
+    if not log.entries:
+        return lineage
+    first = log.entries[0]
+    older = [each for each in lineage.entries if each.start_offset <= first.start_offset and each.epoch <= first.epoch]
+    joined = bool(older) and older[-1].epoch == first.epoch
+    return Lineage((*older, *log.entries[joined:]))
 
 
 def settles(settled: Lineage, lineage: Lineage) -> bool:
@@ -111,6 +145,14 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
         else:
             parts.append(OffsetRange(Offset(start), Offset(end)))
     return tuple(parts)
+
+
+def is_owned(offset: Offset, epoch: LeaderEpoch | None, lineage: Lineage) -> bool:
+    """Return whether an offset with this epoch is in the lineage, by the rule of `readable_ranges`."""
+    if epoch is None or (span := lineage.owned_by(epoch)) is None:
+        return False
+    begins = span[0] <= offset or epoch == lineage.entries[0].epoch
+    return begins and (span[1] is None or offset < span[1])
 
 
 def shared_end(origin: Lineage, ruling: Lineage) -> Offset | None:

@@ -24,7 +24,7 @@ from ..broker.control import BrokerControl
 from ..broker.error_codes import OFFSET_OUT_OF_RANGE, error_of
 from ..broker.local_reads import whole_batches
 from ..broker.raw import RawClient
-from ..log.batch import iter_batches
+from ..log.batch import HEADER_BYTES, first_epoch, iter_batches
 from ..log.folder_events import Touched
 from ..log.local_log import LocalSnapshot
 from ..log.segment import LogSegment
@@ -34,6 +34,7 @@ from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import BrokerUnavailable, CorruptData, Fenced, NotTiered, Unavailable
 from ..state.ids import COPIER, BrokerId, TopicIdPartition
 from ..state.keys import tier_partition_of
+from ..state.lineage import continued_down
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation
@@ -74,7 +75,7 @@ class _Led:
 
 @dataclass(slots=True)
 class _Tail:
-    """The state of one partition. ``epoch``: that of the walk which found ``lineage``; None before the first one.
+    """The state of one partition. ``epoch``: that of the walk which found ``checkpoint``; None before the first one.
 
     ``undecided``: an unknown transaction may be open at this offset, where the spool begins; None if none is.
     """
@@ -82,6 +83,7 @@ class _Tail:
     spool: Spool
     lock: threading.RLock = field(default_factory=threading.RLock)
     epoch: LeaderEpoch | None = None
+    checkpoint: Lineage = field(default_factory=Lineage)
     lineage: Lineage = field(default_factory=Lineage)
     log_start: Offset = _FIRST
     high_watermark: Offset = _FIRST
@@ -183,8 +185,11 @@ class FetchLog(AbstractContextManager["FetchLog"]):
     def touched(self) -> Touched:
         return Touched(frozenset(), folders=True, blind=True)  # `partitions` is cheap, and no event reports new data
 
-    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
-        """Fetch new data, and return the partition's state. Also raises the errors of a Fetch."""
+    def snapshot(self, partition: TopicIdPartition, name: str, log_start: Offset | None = None) -> LocalSnapshot:
+        """Fetch new data, and return the partition's state. Also raises the errors of a Fetch.
+
+        ``log_start`` has no effect: each Fetch returns it.
+        """
         with self._looking(partition) as tail:
             view = self._view(partition)
             try:
@@ -196,7 +201,7 @@ class FetchLog(AbstractContextManager["FetchLog"]):
             if tail.undecided is not None:  # the Fetch may show that the unknown transaction has ended
                 self._find_begin(partition, tail, view)
             segments = local_segments(view, tail.log_start, tail.spool.pieces)
-            return LocalSnapshot(partition, name, tail.spool.folder, segments, tail.lineage)
+            return LocalSnapshot(partition, name, tail.spool.folder, segments, tail.lineage, tail.checkpoint)
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
@@ -283,6 +288,8 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         if tail.epoch != led.epoch:
             walked = walk_epochs(self._raw, led.broker, led.name, partition.partition, led.epoch)
             _begin_epoch(tail, led.epoch, walked)
+        continued = continued_down(tail.lineage, tail.log_start, partial(self._epoch_of, partition, tail))
+        tail.lineage = above(continued, tail.log_start)  # the requests may have moved it
         deadline = self._clock.monotonic() + LONGEST_LOOK_S
         self._find_begin(partition, tail, view)
         while True:
@@ -302,6 +309,13 @@ class FetchLog(AbstractContextManager["FetchLog"]):
                 return
             if self._clock.monotonic() > deadline:
                 return
+
+    def _epoch_of(self, partition: TopicIdPartition, tail: _Tail, offset: Offset) -> LeaderEpoch:
+        """Return the leader epoch of the batch at ``offset``. Raises the errors of `_fetch`."""
+        batch = self._fetch(partition, tail, offset, 1).batches
+        if len(batch) < HEADER_BYTES:
+            raise Unavailable("the leader does not return this offset yet", partition=partition, offset=offset)
+        return first_epoch(batch)
 
     def _find_begin(self, partition: TopicIdPartition, tail: _Tail, view: PartitionView) -> None:
         """Remove copied pieces. Begin the spool at the first offset that is not copied, unless it has this offset."""
@@ -364,7 +378,8 @@ class FetchLog(AbstractContextManager["FetchLog"]):
             raise error
         tail.high_watermark, tail.last_stable = answer.high_watermark, answer.last_stable_offset
         if answer.log_start > tail.log_start:
-            tail.log_start, tail.lineage = answer.log_start, above(tail.lineage, answer.log_start)
+            tail.log_start = answer.log_start
+            tail.checkpoint, tail.lineage = (above(each, answer.log_start) for each in (tail.checkpoint, tail.lineage))
         return answer
 
     def _piece_bytes(self) -> int:
@@ -383,5 +398,6 @@ class FetchLog(AbstractContextManager["FetchLog"]):
 
 def _begin_epoch(tail: _Tail, epoch: LeaderEpoch, walked: WalkedLog) -> None:
     """Begin again with the log of this epoch's leader: an unclean election may have replaced what was fetched."""
-    tail.lineage, tail.log_start, tail.epoch = walked.lineage, walked.log_start, epoch
+    tail.checkpoint = tail.lineage = walked.lineage
+    tail.log_start, tail.epoch = walked.log_start, epoch
     tail.spool.clear()

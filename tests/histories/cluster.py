@@ -48,7 +48,7 @@ class Cluster:
         self.config = TopicConfig.of(
             {"retention.ms": str(retention_ms), "local.retention.bytes": "0", "unclean.leader.election.enable": "true"}
         )
-        self.exists = True
+        self.exists, self.trimmed_at = True, 0
         self.forgetful = rnd.choice((None, None, 2))
         """The broker with old metadata, which reports now and then that the topic does not exist. None: no broker."""
         self.late_trims: list[tuple[int, int, int]] = []
@@ -149,14 +149,16 @@ class Cluster:
 
         Now and then it was killed before its log start was on the disk. The epoch checkpoint is written at once.
         """
-        if self.fate("killed", self.epoch).random() < 0.4:
-            self.leader.start = min(self.leader.start, self.leader.bases[0])
+        killed, since = self.fate("killed", self.epoch).random(), self.clock.now_ms() - self.trimmed_at
+        if killed < 0.4:
+            self.leader.die(early=since < 5 * 60_000)
+        self.leader.doomed = []
         self.elect_broker(self.leader)
 
     def take_all(self) -> None:
         """Delete all records of the leader and the online followers. ``cut`` lists the ones that were not copied."""
         if self.looked < self.epoch:
-            self.unseen.add(self.epoch)
+            self._lose_trace(self.leader.start, self.epoch)
         self.changes, self.looked = self.changes + 1, -1
         self.leader.take_all()
         for each in self.brokers:
@@ -188,7 +190,7 @@ class Cluster:
         for broker in self.brokers:
             broker.online = False
         lost = self.leader
-        lost.log, lost.start, lost.epochs, lost.bases = [], 0, [], [0]
+        lost.log, lost.start, lost.epochs, lost.bases, lost.doomed = [], 0, [], [0], []
         self.unclean += 1
         self.anew += 1
         self.elect_broker(lost)
@@ -214,13 +216,22 @@ class Cluster:
         """Let a DeleteRecords reach a broker. It has no effect unless the broker still leads in ``epoch``."""
         if broker != self.leader.number or epoch != self.epoch or before > self.leader.end:
             return
-        first = self.leader.epochs[:1]
+        first, start, self.trimmed_at = self.leader.epochs[:1], self.leader.start, self.clock.now_ms()
         self.leader.move_start(before)
         if first != self.leader.epochs[:1] and self.looked < (oldest := self.leader.epochs[0][0]):
-            self.unseen.add(oldest)  # the next agent that observes the log finds no older epoch
+            self._lose_trace(start, oldest)
         for each in self.brokers:
             if each.online:
                 each.move_start(before)
+
+    def _lose_trace(self, start: int, oldest: int) -> None:
+        """Add ``oldest`` to ``unseen``, which is the first epoch now, and the deleted epochs before it.
+
+        The next agent finds no older epoch, unless a broker forgets its log start: then it finds deleted ones.
+        ``start``: the log start before.
+        """
+        deleted = (each.epoch for each in self.truth if start < each.end and self.looked < each.epoch <= oldest)
+        self.unseen |= {oldest, *deleted}
 
     def trim_late(self) -> None:
         if self.late_trims:

@@ -7,6 +7,7 @@ from functools import wraps
 
 from tests.histories.replica import Written
 from tests.histories.small_fetched import SmallFetchedWorld
+from tests.histories.steady import finish
 
 Told = Callable[[SmallFetchedWorld], object]
 
@@ -21,7 +22,8 @@ def _told(tell: Told) -> Callable[[], str | None]:
             tell(world)
             world.check_topics()
             if world.cluster.exists:
-                world.finish()
+                finish(world)
+                world.check_indexes()
         except AssertionError as error:
             return str(error)
         finally:

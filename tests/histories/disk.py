@@ -15,9 +15,10 @@ from tierstate.log.local_log import LocalSnapshot, SegmentFiles
 from tierstate.log.quiet_reader import QuietReader
 from tierstate.log.transaction_index import OpenBefore
 from tierstate.log.transactions import decide
-from tierstate.state.epochs import Lineage
+from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced
 from tierstate.state.ids import BrokerId, TopicIdPartition
+from tierstate.state.lineage import continued_down
 from tierstate.state.local_segments import LocalSegment, LocalSegments
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.segment import AbortedRange
@@ -28,6 +29,7 @@ class HistoryLog:
 
     def __init__(self, cluster: Cluster, replica: Broker) -> None:
         self._cluster, self.replica, self.fate = cluster, replica, cluster.fate
+        self._log_start: Offset | None = None
 
     @property
     def partition(self) -> TopicIdPartition:
@@ -56,7 +58,7 @@ class HistoryLog:
     def touched(self) -> Touched:
         return Touched(frozenset(), False, True)
 
-    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
+    def snapshot(self, partition: TopicIdPartition, name: str, log_start: Offset | None = None) -> LocalSnapshot:
         if partition != self._cluster.partition or not self._cluster.exists:
             raise Fenced("the partition is not on these disks", partition=partition)
         found = self.replica.segments()
@@ -69,8 +71,23 @@ class HistoryLog:
             )
             for at, (base, following, batches) in enumerate(found)
         )
-        lineage = Lineage.of(*self.replica.epochs)
-        return LocalSnapshot(partition, name, Path("/log"), LocalSegments.of(segments), lineage)
+        return LocalSnapshot(
+            partition, name, Path("/log"), LocalSegments.of(segments), self.lineage(log_start), self.checkpoint
+        )
+
+    def lineage(self, log_start: Offset | None = None) -> Lineage:
+        """Return the checkpoint, continued down to ``log_start``, or to the last one passed here."""
+        self._log_start = self._log_start if log_start is None else log_start
+        if self._log_start is None:
+            return self.checkpoint
+        return continued_down(self.checkpoint, self._log_start, self._epoch_of)
+
+    @property
+    def checkpoint(self) -> Lineage:
+        return Lineage.of(*self.replica.epochs)
+
+    def _epoch_of(self, offset: Offset) -> LeaderEpoch:
+        return LeaderEpoch(next((each.epoch for each in self.replica.log if each.end > offset), -1))
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
@@ -94,7 +111,7 @@ class _OpenSegment:
         self._file.flush()
         self.log_bytes, self.path = len(self._data), Path(f"/log/{base:020d}.log")
         self.log = QuietReader(self._file.fileno(), self.log_bytes, str(self.path))
-        self.lineage = Lineage.of(*log.replica.epochs)
+        self.lineage = log.lineage()
         self.offset_index: bytes | None = None
         self.time_index: bytes | None = None
         fate = log.fate("index", base, following)

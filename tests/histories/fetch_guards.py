@@ -55,6 +55,13 @@ FETCH_GUARDS: dict[str, Guard] = {
         None,
         source="fetch",
     ),
+    "epochs in the batches": Guard(
+        "a checkpoint that begins above its log is continued by the epochs in the batches",
+        "tail.fetch_log:continued_down",
+        weakened.uncontinued,
+        1270,
+        source="fetch",
+    ),
     "open where the spool begins": Guard(
         "a spool begins with the transactions that are open there",
         "tail.fetch_log:FetchLog._open_before",

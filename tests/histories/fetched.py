@@ -11,7 +11,6 @@ archives     no DeleteRecords is sent for an archive, except what a person order
 indexes      a segment's transaction index has each abort marker of the segment, with the transaction's first offset
              and no last stable offset that is too high: Kafka's readers look for aborted transactions there
 alarms       no copy fails because of damage: the spool never has batches that the leader's log does not have
-progress     once all is well, the agents copy every segment that the leader has and that can be copied
 """
 
 from __future__ import annotations
@@ -29,14 +28,12 @@ from tests.histories.cluster import HistoryControl
 from tests.histories.copiers import Coordinator, HistoryConsumer, new_consumer
 from tests.histories.leaders import FetchedCluster, FetchedControl, HistoryRaw
 from tests.histories.process import Process
-from tests.histories.steady import Steady
 from tests.histories.topic import DAY
 from tests.histories.world import STEPS, World
 from tierstate.app.operating.log_source import producer_snapshots
 from tierstate.broker.raw import RawClient
 from tierstate.log.local_log import LocalLog
 from tierstate.log.transaction_index import parse_transaction_index
-from tierstate.rules.reasons import Reason
 from tierstate.runtime.clock import Clock
 from tierstate.runtime.listener import CopyFailed
 from tierstate.state.errors import TierstateError
@@ -51,9 +48,6 @@ from tierstate.tail.ownership import Ownership
 FOR_EVER = 10**15
 DAMAGE = ("another leader epoch than", "not in order", "damaged", "CRC", "shorter", "past the end", "contradict")
 """Words of the errors of a copy whose log does not fit."""
-SETTLED, IDLE = 600, 5
-"""Steps in which the agents have to finish once all is well, and looks in a row that find nothing to do."""
-STUCK = (Reason.NO_EPOCH, Reason.NO_LOCAL_SEGMENT, Reason.CORRUPT_DATA, Reason.FENCED, Reason.FAILED)
 
 
 class FetchedProcess(Process):
@@ -275,6 +269,7 @@ class FetchedWorld(World):
         before = rnd.choice(borders[: 1 + len(borders) // 2])
         self.promises.records.cut(before)
         self.cluster.trim(leader.number, self.cluster.epoch, before)
+        leader.doomed.clear()  # these files are renamed at once
         self.seen["retention took"] += 1
 
     def create_again(self) -> None:
@@ -320,35 +315,10 @@ class FetchedWorld(World):
         new = self.cluster.successor
         assert new is None or new.leader.start == 0, f"ANOTHER TOPIC was cut below {new.leader.start}"
 
-    def run(self, steps: Iterable[int] = range(STEPS)) -> None:
-        """Run these steps. Then all is well, and the agents must finish."""
-        super().run(steps)
-        whole = self.topic.start == 0 and not self.promises.is_lost and not self.cut_tail.waiting
-        if self.cluster.exists and whole and not self.forger.forged:  # forged facts may stop even a first term
-            self.finish()
+    def attend(self) -> FetchedProcess:
+        self.listen(self.rnd)
+        return self.copiers[self.responsible()]
 
-    def finish(self) -> None:
-        """Let the agents work until they have nothing to do. Raises AssertionError if something cannot be copied."""
-        self.rnd = self.topic.rnd = self.cluster.rnd = Steady()
-        self.now = STEPS
-        self.frozen.clear()
-        self.bit_rot.end()
-        self.busy_between, idle = False, 0
-        for _ in range(SETTLED):
-            self.listen(self.rnd)
-            process = self.copiers[self.responsible()]
-            process.step()
-            works = process.busy or process.worker.failures or not process.worker.status.leads
-            idle = 0 if works else idle + 1
-            if idle > IDLE:
-                break
-            if not process.busy:
-                self.clock.advance(10)
-        self.promises.check()
+    def run(self, steps: Iterable[int] = range(STEPS)) -> None:
+        super().run(steps)
         self.check_indexes()
-        status = process.worker.status
-        reason = status.not_copied_reason
-        assert status.leads, "STUCK: no agent works for the partition"
-        assert not process.worker.failures, f"STUCK: {status.last_error}"
-        assert reason not in STUCK, f"STUCK: {status.not_copied}"
-        self.seen[f"finished: {reason}"] += 1

@@ -56,17 +56,17 @@ GUARDS: dict[str, Guard] = {
     "epoch on disk": Guard("E counts only when the checkpoint ends in E*", "leader.term:ends_in", weakened.yes, None),
     "logical lineage": Guard(
         "the checkpoint is continued below*",
-        "leader.term:compose",
+        "rules.lineages:compose",
         weakened.bare_checkpoint,
         14,
-        (("rules.lineages:compose", weakened.bare_checkpoint),),
+        (("leader.term:compose", weakened.bare_checkpoint),),
     ),
     "matching lineage": Guard(
         "continued by the highest that has the same epoch at that offset*",
-        "leader.term:compose",
+        "rules.lineages:compose",
         weakened.highest_leader,
         0,
-        (("rules.lineages:compose", weakened.highest_leader),),
+        (("leader.term:compose", weakened.highest_leader),),
     ),
     "finish needs its start": Guard(
         "a copy-finished is readable with its own copy-started only",

@@ -55,6 +55,9 @@ class Broker:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     bases: list[int] = field(default_factory=lambda: [0])
     online: bool = True
+    doomed: list[int] = field(default_factory=list)
+    """Bases of the segments below ``start`` whose files the last DeleteRecords left: Kafka deletes them minutes later.
+    """
 
     @property
     def end(self) -> int:
@@ -98,7 +101,12 @@ class Broker:
             self.log.pop()
         self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
         self.bases = [base for base in self.bases if base < self.end] or [self.end]
-        self.start = min(self.start, self.end)
+        self.start, self.doomed = min(self.start, self.end), []
+
+    def die(self, *, early: bool) -> None:
+        """Forget the log start, which was not on the disk yet. ``early``: no file below it was deleted yet either."""
+        self.bases[:0] = self.doomed if early else []
+        self.start, self.doomed = min(self.start, self.bases[0]), []
 
     def move_start(self, start: int) -> None:
         start = min(start, self.end)
@@ -107,13 +115,13 @@ class Broker:
         self.start = start
         covering = [entry for entry in self.epochs if entry[1] <= start][-1:]
         self.epochs = [(epoch, start) for epoch, _ in covering] + [e for e in self.epochs if e[1] > start]
-        kept = [base for base in self.bases if base > start]
-        self.bases = [base for base in self.bases if base <= start][-1:] + kept
+        below = [base for base in self.bases if base <= start]
+        self.bases, self.doomed = below[-1:] + self.bases[len(below) :], below[:-1]
 
     def take_all(self) -> None:
         """Delete all records, as Kafka's retention of the active segment does. A new segment begins at the end."""
         self.move_start(self.end)
-        self.bases = [self.end]
+        self.bases, self.doomed = [self.end], []
 
     def segments(self) -> list[tuple[int, int, list[Written]]]:
         """Return base offset, next base offset and batches of each segment. The last segment is active."""

@@ -50,6 +50,7 @@ EFFECTS = (
     "TermEnded TransactionIndexRebuilt ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted "
     "erased aborted committed"
 ).split()
+BELOW = "log begins below its epochs"
 RARE = (
     "bit flipped",
     "clean election",
@@ -67,6 +68,7 @@ RARE = (
     "wrong clocks",
     "GapAccepted",
     "gap passed over",
+    BELOW,
 )
 LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 ONCE_BROKEN = (3398, 3979, 4084, 4617, 7058, 11740, 13718, 28526, 86787, 93471)
@@ -80,6 +82,7 @@ FETCHED = (
     "rebalance",
     "retention took",
     "topic re-created",
+    BELOW,
     "finished: all-copied",
 )
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")

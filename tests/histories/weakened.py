@@ -55,6 +55,10 @@ def bare_checkpoint(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
     return checkpoint, True
 
 
+def uncontinued(checkpoint: Lineage, *rest: Any) -> Lineage:
+    return checkpoint
+
+
 def highest_leader(checkpoint: Lineage, earlier: Any) -> tuple[Lineage, bool]:
     """Continue with the highest `LeaderElected`, even if it has another epoch at the checkpoint's first offset."""
     first = checkpoint.entries[0] if checkpoint.entries else None
@@ -156,7 +160,8 @@ def from_the_beginning(position: int) -> int:
 
 
 def spool_kept(tail: Any, epoch: Any, walked: Any) -> None:
-    tail.lineage, tail.log_start, tail.epoch = walked.lineage, walked.log_start, epoch
+    tail.checkpoint = tail.lineage = walked.lineage
+    tail.log_start, tail.epoch = walked.log_start, epoch
 
 
 def of_any_epoch(*fields: Any, **more: Any) -> Any:

@@ -23,17 +23,14 @@ from tests.histories.later_release import LaterRelease
 from tests.histories.people import People
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
+from tests.histories.steady import finish
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
 from tests.twins.manual_clock import ManualClock
 from tierstate.app.operating.deletion import plan_delete
 from tierstate.follower.follower import Follower
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import StorageUnavailable, TierstateError
-from tierstate.state.facts import (
-    Fact,
-    OperatorOrder,
-    OrderKind,
-)
+from tierstate.state.facts import Fact, OperatorOrder, OrderKind
 from tierstate.state.ids import FactId, TopicId
 from tierstate.state.keys import key_of
 from tierstate.state.object_keys import ObjectKind
@@ -155,7 +152,7 @@ class World:
         """Run these steps. Raises AssertionError with the broken promise; ``now`` is the step at which it was found.
 
         The seed and the step's number alone determine the events of a step, so a history can be shrunk by leaving steps
-        out.
+        out. Then all is well, and the agents must finish, if no fact is lost or forged.
         """
         for step in steps:
             self.now = step
@@ -182,6 +179,13 @@ class World:
             if step % 3 == 0:
                 self.promises.check()
         self.promises.check()
+        lost = self.topic.start > 0 or self.promises.is_lost or self.cut_tail.waiting
+        if self.cluster.exists and not lost and not self.forger.forged:  # forged facts may stop even a first term
+            finish(self)
+
+    def attend(self) -> Process:
+        """Return the process that works for the partition."""
+        return self.processes[self.responsible()]
 
     def archived_to(self, tier_partition: int) -> Position | None:
         """Return the position up to which the topic is archived; None if there is no archive."""
@@ -331,6 +335,10 @@ class World:
         """Restart the leader's broker, in a new epoch. Now and then its log is emptied before agents observe it."""
         self.cluster.restart()
         self.seen["restart"] += 1
+        leader = self.cluster.leader
+        first = leader.epochs[0][1]
+        self.seen["log begins below its epochs"] += leader.start < first
+        self.seen["segments below its epochs"] += any(leader.start < base <= first for base in leader.bases)
         if self.rnd.random() < 0.15:
             self.take_all()
 

@@ -68,10 +68,13 @@ def test_the_active_segment_is_never_a_candidate() -> None:
 
 def test_an_offset_without_a_leader_epoch_is_not_copied_for_ever() -> None:
     """Its copy would be in no lineage there, so it would still be missing: the same segment, again and again."""
-    candidate = next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 101))), NOW)
-    sentence = "offset 100 has no leader epoch in the broker's checkpoint: its first offset is 101"
-    assert candidate == not_copied(Reason.NO_EPOCH, sentence)
+    log = Lineage.of((0, 101))
+    candidate = next_candidate(copied((0, 99)), seen(checkpoint=log, epochs=log), NOW)
+    sentence = "no leader epoch of offset 100 is known: the broker's checkpoint begins at 101"
+    assert candidate == not_copied(Reason.NO_EPOCH, f"{sentence}, and the batch shows none that fits")
     assert next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 100))), NOW) == CANDIDATE
+    later = seen(epochs=Lineage.of((0, 0), (7, 100)))  # the term in force began before this epoch was known
+    assert kind_of(next_candidate(copied((0, 99)), later, NOW)) == Reason.NO_EPOCH
 
 
 @pytest.mark.parametrize(("stable", "copies"), [(201, True), (200, True), (199, False), (101, False), (100, False)])
@@ -129,7 +132,7 @@ def test_a_young_segment_says_when_it_will_be_copied() -> None:
 
 
 def seen(**changes: Any) -> Observed:
-    return replace(Observed(SEGMENTS, EPOCHS, BOUNDS, CONFIG, NO_GROUPS), **changes)
+    return replace(Observed(SEGMENTS, EPOCHS, EPOCHS, BOUNDS, CONFIG, NO_GROUPS), **changes)
 
 
 def test_copying_and_trimming_are_decided_side_by_side() -> None:

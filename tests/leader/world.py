@@ -313,7 +313,7 @@ class Process:
 
     def candidate(self, session: TermSession) -> CopyCandidate:
         local = self.world.log.snapshot(self.world.partition, self.world.name)
-        seen = Observed(local.segments, local.lineage, session.bounds(), TopicConfig(), NO_GROUPS)
+        seen = Observed(local.segments, local.checkpoint, local.lineage, session.bounds(), TopicConfig(), NO_GROUPS)
         next_segment = next_candidate(session.view(), seen, self.world.clock.now_ms())
         assert isinstance(next_segment, CopyCandidate), next_segment
         return next_segment

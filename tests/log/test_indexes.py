@@ -13,6 +13,7 @@ from tierstate.log.indexes import (
     lookup_offset,
     lookup_position,
     offset_index_entries,
+    position_in,
     time_index_entries,
 )
 from tierstate.log.partition import format_epoch_checkpoint, parse_epoch_checkpoint
@@ -20,6 +21,7 @@ from tierstate.log.segment import LogSegment
 from tierstate.log.transaction_index import format_transaction_index, parse_producer_snapshot, parse_transaction_index
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
+from tierstate.state.offsets import Offset
 
 REOPENED = ("epochs", 1020)
 """This broker was killed while it wrote the segment; when Kafka opens it, its count of 4096 bytes starts again."""
@@ -57,10 +59,13 @@ def test_the_index_of_a_reopened_segment_differs_and_fits() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_lookup_never_begins_behind_the_offset(case: str) -> None:
     for segment in rolled(case):
-        entries = list(offset_index_entries(segment.offset_index.read_bytes(), segment.base_offset, "index"))
+        index, base = segment.offset_index.read_bytes(), segment.base_offset
+        entries = list(offset_index_entries(index, base, "index"))
         for batch in segment.batches(verify_crc=False):
             for offset in (batch.base_offset, batch.last_offset):
                 assert lookup_position(entries, offset) <= batch.position
+                assert position_in(index + bytes(800), base, offset) == lookup_position(entries, offset)
+                assert segment.epoch_at(Offset(offset)) == batch.partition_leader_epoch
 
 
 @pytest.mark.parametrize("case", ["gzip", "none", "transactions"])

@@ -11,10 +11,13 @@ import pytest
 from tests.log.batches import TIME, ZSTD, Batch, blocks_of, golden_folder, plain_batch, record
 from tierstate.log.batch import iter_batches
 from tierstate.log.folder import open_log
+from tierstate.log.local_log import LogDirs
 from tierstate.log.partition import folder_name, format_epoch_checkpoint, open_partition, parse_epoch_checkpoint
 from tierstate.log.segment import LogSegment
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset
 
 
 def write(folder: Path, base: int, data: bytes) -> Path:
@@ -242,3 +245,19 @@ def test_below_its_log_start_a_checkpoint_says_nothing_of_epochs(tmp_path: Path)
     log = plain_batch(0, epoch=1) + plain_batch(3, epoch=2) + plain_batch(6, epoch=5)
     folder = folder_of(tmp_path, log, bases=(0,), epochs=Lineage.of((2, 4), (5, 6)))
     assert sum(len(block) for block in blocks_of(open_log(folder), committed=False)) == 9
+
+
+def test_a_lineage_reaches_down_to_the_log_start_of_a_broker_that_forgot_a_later_one(tmp_path: Path) -> None:
+    first = plain_batch(0, epoch=1) + plain_batch(3, epoch=2)
+    second = plain_batch(6, epoch=2) + plain_batch(9, epoch=4)
+    checkpoint, whole = Lineage.of((4, 10), (5, 12)), Lineage.of((1, 1), (2, 3), (4, 9), (5, 12))
+    folder = folder_of(tmp_path, first, second, plain_batch(12, epoch=5), bases=(0, 6, 12), epochs=checkpoint)
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    partition = TopicIdPartition(TopicId.of(b"topic id of 16 b"), 0)
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {partition.topic_id}\n")
+    with LogDirs([tmp_path]) as dirs:
+        assert dirs.snapshot(partition, "t").lineage == checkpoint
+        assert dirs.snapshot(partition, "t", Offset(10)).lineage == checkpoint
+        assert dirs.snapshot(partition, "t", Offset(1)).lineage == whole
+        with dirs.open_segment(partition, "t", Offset(6), Offset(12)) as files:
+            assert files.lineage == whole

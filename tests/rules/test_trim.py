@@ -51,7 +51,9 @@ def why(found: TrimBefore | NoTrim) -> Reason | None:
 
 
 def seen(**changes: Any) -> Observed:
-    return replace(Observed(SEGMENTS, Lineage.of((0, 0)), BOUNDS, TopicConfig(), NO_GROUPS), **changes)
+    return replace(
+        Observed(SEGMENTS, Lineage.of((0, 0)), Lineage.of((0, 0)), BOUNDS, TopicConfig(), NO_GROUPS), **changes
+    )
 
 
 def said(found: TrimBefore | NoTrim) -> str:

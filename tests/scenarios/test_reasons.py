@@ -5,6 +5,7 @@ Each scenario declares its reasons; a reason that none of them declares fails `t
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -119,15 +120,15 @@ def test_a_term_began_and_nothing_is_copied_yet(topic_for: NewReasonTopic) -> No
 
 
 @shows(Reason.NO_EPOCH)
-def test_the_brokers_checkpoint_lacks_the_epoch(topic: ReasonTopic) -> None:
+def test_neither_the_brokers_checkpoint_nor_a_batch_has_the_epoch(topic: ReasonTopic) -> None:
     bases = topic.bases()
     checkpoint = topic.folder / "leader-epoch-checkpoint"
-    before = checkpoint.read_text()
-    with topic.desk() as desk:
+    with topic.desk() as desk, topic.log(0).open("r+b", buffering=0) as log:
         checkpoint.write_text(f"0\n1\n0 {bases[1]}\n")
-        sentence = f"offset 0 has no leader epoch in the broker's checkpoint: its first offset is {bases[1]}"
-        desk.says("copied", Reason.NO_EPOCH, sentence)
-        checkpoint.write_text(before)
+        os.pwrite(log.fileno(), b"\xff" * 4, 12)  # the batch's leader epoch, which no checksum covers: none
+        sentence = f"no leader epoch of offset 0 is known: the broker's checkpoint begins at {bases[1]}, "
+        desk.says("copied", Reason.NO_EPOCH, f"{sentence}and the batch shows none that fits")
+        os.pwrite(log.fileno(), b"\0" * 4, 12)
         eventually(lambda: desk.work().not_copied_reason == Reason.ALL_COPIED)
 
 

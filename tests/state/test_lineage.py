@@ -6,12 +6,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tierstate.rules.lineages import continued, earlier_lineages
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import InvalidRequest
-from tierstate.state.lineage import compose, readable_ranges
+from tierstate.state.lineage import compose, continued_down, is_owned, laid_over, readable_ranges
 from tierstate.state.offsets import Offset, OffsetRange
 
 if TYPE_CHECKING:
@@ -219,3 +220,65 @@ def test_remote_offsets_in_epochs_older_than_the_lineage_are_unknown(build: Buil
     assert not build.view(*late, build.leader(3, 6, lineage=Lineage.of((6, 80)))).lineage_unknown
     assert unknown(Lineage())
     assert not build.view(build.leader(0, 1, lineage=Lineage())).lineage_unknown
+
+
+@given(log=lineages(least=1), cut=st.integers(0, 40), down=st.integers(0, 40))
+def test_a_checkpoint_is_continued_down_to_the_log_start_by_the_epochs_of_the_batches(
+    log: Lineage, cut: int, down: int
+) -> None:
+    def epoch_of(offset: int) -> LeaderEpoch:
+        epoch = log.epoch_at(offset)
+        return LeaderEpoch(-1) if epoch is None else epoch
+
+    checkpoint = log.within(OffsetRange(Offset(cut), Offset(100)))  # as Kafka's after DeleteRecords below `cut`
+    start = Offset(max(0, cut - down))
+    continued = continued_down(checkpoint, start, epoch_of)
+    if epoch_of(start) < 0:
+        assert continued == checkpoint, "a batch without an epoch is in no lineage"
+        return
+    assert [continued.epoch_at(offset) for offset in range(60)] == [
+        None if offset < start else log.epoch_at(offset) for offset in range(60)
+    ]
+    assert continued.first_offset == start
+
+
+def test_a_batch_with_a_later_epoch_than_the_checkpoints_first_continues_nothing() -> None:
+    checkpoint = Lineage.of((2, 10), (3, 20))
+    assert continued_down(checkpoint, Offset(5), lambda offset: LeaderEpoch(3)) == checkpoint
+    assert continued_down(Lineage(), Offset(5), lambda offset: LeaderEpoch(0)) == Lineage()
+
+
+@given(log=lineages(least=1), cut=st.integers(0, 40), down=st.integers(0, 40))
+def test_a_composed_lineage_changes_only_where_the_log_begins_below_its_checkpoint(
+    log: Lineage, cut: int, down: int
+) -> None:
+    assume(len({entry.start_offset for entry in log.entries}) == len(log.entries))  # else an epoch has no record
+    checkpoint = log.within(OffsetRange(Offset(cut), Offset(100)))
+    composed, _ = compose(checkpoint, [log])
+    shown = log.within(OffsetRange(Offset(max(0, cut - down)), Offset(100)))
+    assert laid_over(composed, checkpoint) == composed
+    assert laid_over(composed, shown) == composed, "the log shows what the facts have"
+    assert laid_over(checkpoint, shown) == shown
+
+
+def test_a_log_that_begins_in_an_epoch_without_a_term_keeps_the_past_of_its_checkpoint(build: Build) -> None:
+    old = build.term(1, 0)
+    copied = [build.started(1, 1, old), build.finished(2, 1, old, epochs=Lineage.of((1, 0)))]
+    view = build.view(*copied, build.leader(0, 1, lineage=Lineage.of((1, 0), (3, 160))))
+    checkpoint, log = Lineage.of((3, 160), (4, 180)), Lineage.of((2, 155), (3, 160), (4, 180))
+    earlier = earlier_lineages(view, checkpoint)
+    assert view.cannot_place(compose(log, earlier)[0]), "no term began in epoch 2"
+    whole = Lineage.of((1, 0), (2, 155), (3, 160), (4, 180))
+    assert continued(view, checkpoint, log, earlier) == whole
+
+
+def test_an_offset_is_owned_where_a_segment_with_its_epoch_would_be_readable() -> None:
+    lineage = Lineage.of((2, 10), (3, 20))
+    owned = [
+        (offset, epoch)
+        for offset in (5, 10, 19, 20)
+        for epoch in (1, 2, 3)
+        if is_owned(Offset(offset), LeaderEpoch(epoch), lineage)
+    ]
+    assert owned == [(5, 2), (10, 2), (19, 2), (20, 3)]
+    assert not is_owned(Offset(5), None, lineage)

@@ -9,6 +9,7 @@ import pytest
 from tests.histories.directed_fetch import append
 from tests.histories.replica import Written
 from tests.histories.small_fetched import SmallFetchedWorld
+from tests.histories.steady import finish
 from tierstate.rules.reasons import Reason
 from tierstate.state.offsets import Offset
 from tierstate.tail.fetch_log import METADATA_S
@@ -79,5 +80,5 @@ def test_a_partition_that_is_taken_away_while_an_answer_is_awaited_is_dropped_af
     log.partitions()
     assert not log._tails
     assert not list(log._folder.rglob("*.log"))
-    world.finish()
+    finish(world)
     assert copied(world) > Offset(0)

@@ -88,16 +88,16 @@ def write_transactions(house: FetchHouse, topic: str, rounds: int) -> None:
             producer.commit_transaction(60)
 
 
-def copied_to(house: FetchHouse, topic: str) -> int:
+def copied_to(house: House, topic: str) -> int:
     facts = house.json("describe", f"{topic}:0")[0]
     return int(facts["highest_remote_offset"] or -1)
 
 
-def both_digests(house: FetchHouse, topic: str, *flags: str) -> list[Any]:
+def both_digests(house: House, topic: str, *flags: str) -> list[Any]:
     return [house.digests(topic, "--isolation", each, *flags) for each in ("read_committed", "read_uncommitted")]
 
 
-def findings(house: FetchHouse, topic: str) -> list[Any]:
+def findings(house: House, topic: str) -> list[Any]:
     """Return what `verify` finds, without what waits for the next sweep."""
     done = house.run("verify", topic, "--level", "3", "--json")
     return [each for each in json.loads(done.stdout)["findings"] if each["severity"] != "waiting"]
