@@ -56,12 +56,14 @@ class StorePlace:
         """Return ``default`` with the stores of topics. Closing it closes all. Raises as `open`."""
         if not self.topics:
             return cast("ObjectStore", default)
+        from ...follower.paired_stores import PairedStore
         from ...storage.routed import RoutedStore
 
         opened = {TopicStore("", self.url.rstrip("/"), self.options): cast("ObjectStore", default)}
         for rule in self.topics:
             if (store := replace(rule, pattern="")) not in opened:
-                opened[store] = open_store(rule.url, rule.options, clock=clock, listener=listener)
+                bare = open_store(rule.url, rule.options, clock=clock, listener=listener)
+                opened[store] = cast("ObjectStore", PairedStore(cast("ObjectStore", default), bare, clock))
         rules = [(rule.pattern, opened[replace(rule, pattern="")]) for rule in self.topics]
         default.topic_stores = {store.description for _, store in rules}
         return RoutedStore(cast("ObjectStore", default), rules, self.names)

@@ -37,7 +37,7 @@ from .adoption import Adopted, AdoptTools, adopt_partition, recorded
 from .foreign_segments import NO_TOPIC, adoptable
 from .prefix_lock import PrefixLock
 from .recovery import Recovery, archived_partitions, require_stopped
-from .topic_stores import pair_stores
+from .topic_stores import require_every_store
 
 Wanted = tuple[str, int | None]
 """A topic, by its name or its id, and one of its partitions, or None for all."""
@@ -147,7 +147,7 @@ def write_adoption(
             require_stopped(connection, recovery)
 
     require()
-    pair_stores(connection)
+    require_every_store(connection)
     topic_id = TopicId(connection.topic.topic_id)
     copy = CopyTools(
         store=connection.store,

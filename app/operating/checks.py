@@ -7,14 +7,16 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from ...broker.acls import lacking, rights_of_agent
 from ...broker.client_config import in_their_name
 from ...broker.raw import RawClient
 from ...broker.tier_topic_setup import look_at_tier_topic
 from ...follower.archives import Archives
+from ...follower.paired_stores import PairedStore
 from ...leader.brokers_time import BrokersTime
 from ...leader.discovery import led_unseen
 from ...log.local_log import LogDirs
@@ -146,15 +148,23 @@ def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -
 
 
 def _proof_in(store: ObjectStore, settings: Settings) -> str:
-    """Write, read and delete an object. Return how a trim proves objects of this store (`proof_of`)."""
+    """Write, read and delete an object. Return the store's URL and how a trim proves its objects (`proof_of`)."""
     key = f"{PROBES}{FactId.of(RandomIds().uuid())}"
     try:
         store.put_if_absent(key, b"tierstate check")
         if store.get(key) != b"tierstate check":
             raise InvalidRequest("the store gave back other bytes than it took", object_key=key)
-        return proof_of(settings.trim.proof, store.head(key))
+        compared = proof_of(settings.trim.proof, store.head(key)) == "checksum"
+        proven = "compared by its checksums" if compared else "read back"
+        return f"{store.description}; before a trim objects are {proven}"
     finally:
         store.delete(key)
+
+
+def _condition(store: ObjectStore) -> str:
+    if probe_store(store).refuses:
+        return "honoured"
+    return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
 
 
 def checks(connection: Connection) -> Iterator[Check]:
@@ -202,18 +212,17 @@ def checks(connection: Connection) -> Iterator[Check]:
         return str(folder)
 
     def store_takes_and_gives() -> str:
-        texts = []
-        for store in connection.stores:
-            proven = "compared by its checksums" if _proof_in(store, settings) == "checksum" else "read back"
-            texts.append(f"{store.description}; before a trim objects are {proven}")
+        default = connection.stores[0]
         require_every_store(connection)
-        return "; ".join(texts)
+        return _proof_in(default, settings)
+
+    def store_of_topics(store: PairedStore) -> str:
+        store.standing_pair()
+        return f"{_proof_in(store.bare, settings)}; conditional put {_condition(store.bare)}"
 
     def condition_is_honoured() -> str:
         with _fit("the object store is"):
-            if all(probe_store(store).refuses for store in connection.stores):
-                return "honoured"
-        return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
+            return _condition(connection.stores[0])
 
     def names_fit_the_store() -> str:
         if not str(settings.store.url).startswith("file:"):
@@ -356,6 +365,10 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "state folder", state_can_be_kept
     yield "object store", store_takes_and_gives
     yield "conditional put", condition_is_honoured
+    with suppress(TierstateError):  # reported above
+        for store in connection.stores:
+            if isinstance(store, PairedStore):
+                yield f"store {store.description}", partial(store_of_topics, store)
     yield "topic names", names_fit_the_store
     yield "topics", topics_can_be_tiered
     yield "key ring", key_ring_opens

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from ...follower.paired_stores import PairedStore
 from ...state.errors import InvalidRequest, ObjectExists, ObjectNotFound
 from ...state.object_keys import base_of, folder_of, not_own
 from ...state.objects import ObjectInfo
@@ -24,7 +25,7 @@ from ..opening.connection import Connection
 from ..opening.partitions import partitions_with_facts
 from .migration import Extent, require_rotated
 from .prefix_lock import locked
-from .topic_stores import pair_stores
+from .topic_stores import require_every_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,21 @@ class TopicMove:
 
     def misplaced(self) -> Iterator[tuple[ObjectStore, ObjectStore, ObjectInfo]]:
         """Yield (old store, new store, object) for each object that is in another store than its rule names."""
-        for folder in sorted({folder_of(base) for base in self.finished}):
-            target, *others = map(self._bare, self.routed.holders(folder))
+        for folder, (target, *others) in self._folders():
             for source in others:
                 for info in source.list(folder):
                     if base_of(info.key) in self.finished and info.key != base_of(info.key):
-                        yield source, target, info
+                        yield self._bare(source), self._bare(target), info
+
+    def pair(self) -> None:
+        """Pair the stores of topics that the steps change, as `PairedStore.pair`."""
+        for store in {store for _, stores in self._folders() for store in stores}:
+            if isinstance(store, PairedStore):
+                store.pair()
+
+    def _folders(self) -> Iterator[tuple[str, tuple[ObjectStore, ...]]]:
+        for folder in sorted({folder_of(base) for base in self.finished}):
+            yield folder, self.routed.holders(folder)
 
     def steps(self, *, finish: bool) -> Iterator[Step]:
         """Copy and prove the objects. ``finish``: also delete the old copies. Raises CorruptData, stores' errors."""
@@ -54,7 +64,9 @@ class TopicMove:
         return in_order((partial(act, *each) for each in self.misplaced()), AT_ONCE)
 
     def _bare(self, store: ObjectStore) -> ObjectStore:
-        return self.default if store is self.routed.stores[0] else store
+        if store is self.routed.stores[0]:
+            return self.default
+        return store.bare if isinstance(store, PairedStore) else store
 
     def _copy(self, source: ObjectStore, target: ObjectStore, info: ObjectInfo, _: object) -> Step:
         self.require()
@@ -98,8 +110,10 @@ def move_topics(
         extent.bytes += info.size
     if execute:
         with locked(connection, "migrate --topic") as lock:
-            pair_stores(connection)
-            for step in TopicMove(routed, default, finished, lock.require).steps(finish=finish):
+            require_every_store(connection)
+            move = TopicMove(routed, default, finished, lock.require)
+            move.pair()
+            for step in move.steps(finish=finish):
                 tell(step)
     return quote
 
