@@ -56,6 +56,7 @@ class TopicMove:
 
     def _folders(self) -> Iterator[tuple[str, tuple[ObjectStore, ...]]]:
         for folder in sorted({folder_of(base) for base in self.finished}):
+            next(iter(self.routed.list(folder)), None)  # looks for objects in stores that no rule names any more
             yield folder, self.routed.holders(folder)
 
     def steps(self, *, finish: bool) -> Iterator[Step]:

@@ -5,18 +5,46 @@ An agent that does not know a store would leave the segments there behind, and a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+
 from ...follower.paired_stores import unnamed_pairs
-from ...state.errors import InvalidRequest
+from ...state.errors import InvalidRequest, ObjectNotFound, TierstateError
+from ...state.object_keys import ObjectKind, object_key
+from ...state.segment import RemoteSegment
 from ..opening.connection import Connection
+from ..opening.partitions import partitions_with_facts
+
+NAMED = 5
 
 
 def require_every_store(connection: Connection) -> None:
     """Raise InvalidRequest if a store of topics is paired with the default store, and no rule names it."""
     default, *others = connection.stores
     for key, pair in unnamed_pairs(default, {store.description for store in others}):
+        topics = list[str]()
+        with suppress(TierstateError):  # without brokers, the store alone is named
+            topics += islice(_topics_elsewhere(connection), NAMED)
         raise InvalidRequest(
             "segments may be in a store that no setting names: name it last in store.topics, or delete its object "
             "after you moved them",
             store=pair.url,
             object_key=key,
+            topics=",".join(topics) or None,
+            rule=f'"{"|".join(topics) or "the topics"}" = "{pair.url}"',
         )
+
+
+def _topics_elsewhere(connection: Connection) -> Iterator[str]:
+    """Yield the topics whose newest segment is in no store that the settings name."""
+    follower, newest = connection.view(), dict[str, RemoteSegment]()
+    for view in map(follower.partition, partitions_with_facts(follower, None, None)):
+        for segment in view.readable:
+            if segment.topic not in newest or newest[segment.topic].copied_at < segment.copied_at:
+                newest[segment.topic] = segment
+    for topic, segment in sorted(newest.items()):
+        try:
+            connection.store.head(object_key(segment.object_key, ObjectKind.MANIFEST))
+        except ObjectNotFound:
+            yield topic

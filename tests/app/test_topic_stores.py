@@ -159,9 +159,6 @@ def test_a_missing_object_names_the_store_of_topics_that_no_rule_names(folders: 
     segment = "audit-AAAAAAAAAAAAAAAAAAAAAA/0/00000000000000000000-AAAAAAAAAAAAAAAAAAAAAA.rsm-manifest"
     cases = [(segment, {"x": old}, audit), (segment, {"audit": old}, audit), (LOCK, {"x": old}, None)]
     cases += [(segment, {"x": audit, "old": old}, None)]
-    with opened(audit, {}) as connection:
-        connection.store.put_if_absent(segment.replace("-A", "-there-A", 1), b"1")
-    cases += [(segment.replace("-A", "-there-A", 1), {"x": audit, "old": old}, audit)]
     for key, topics, unnamed in cases:
         with opened(one, topics) as connection, pytest.raises(ObjectNotFound) as missing:
             connection.store.get(key)

@@ -157,6 +157,7 @@ def test_no_agent_forgets_a_store_or_shares_it_and_expired_segments_go_from_both
     refused = run("agent", "--once", "--config", str(house.config))
     assert refused.returncode == 2, refused.stderr
     assert "no setting names: name it last in store.topics" in refused.stderr
+    assert f'"{audit}" = "s3://{tiers.bucket}/a"' in refused.stderr
     assert "no setting names" in run("check", "--config", str(house.config)).stdout
     house.config.write_text(with_rule)
     with house.agent():
@@ -164,6 +165,36 @@ def test_no_agent_forgets_a_store_or_shares_it_and_expired_segments_go_from_both
         eventually(lambda: not house.manifests(audit))
         assert tiers.segments()
     house.run("verify", audit, "--level", "1")
+
+
+def test_segments_of_a_rule_that_no_longer_matches_are_read_and_deleted_where_they_are(tiers: Tiers) -> None:
+    house = tiers.house
+    audit = house.create("audit")
+    tiers.add_rule()
+    house.append(audit, RECORDS)
+    with house.agent():
+        eventually(lambda: len(house.logs(audit)) == 1)
+    there = tiers.segments()
+    assert there
+    house.config.write_text(house.config.read_text().replace(".*-audit", ".*-others"))
+    house.append(audit, RECORDS, first=RECORDS)
+    with house.agent():
+        eventually(lambda: len(house.logs(audit)) == 1 and house.manifests(audit))
+        assert house.holds(audit, 2 * RECORDS)
+        house.run("verify", audit, "--level", "3")
+        house.run("sweep")
+        assert house.json("status", audit)[0]["trouble"] == []
+        house.run("delete-records", f"{audit}:0", "--before", str(RECORDS), "--execute")
+        eventually(lambda: len(tiers.segments()) <= 1)
+        assert not set(there[:-1]) & set(tiers.segments())
+    assert not {key.rpartition(".")[0] for key in tiers.remote() if ".log" in key} - {
+        key.rpartition(".")[0] for key in tiers.segments()
+    }
+    house.run("verify", audit, "--level", "1")
+    moved = house.json("migrate", "--topic", ".*-audit", "--execute")
+    assert set(moved["steps"]) <= {"streamed", "proven"}
+    house.run("migrate", "--topic", ".*-audit", "--finish", "--execute")
+    assert tiers.segments() == []
 
 
 @contextmanager
