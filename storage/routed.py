@@ -99,15 +99,20 @@ class RoutedStore(ObjectStore):
         return self._read(key, lambda store: store.replace_if_same(key, data, previous))
 
     def delete(self, key: str) -> None:
+        """Delete the object in the store of new objects last. So a copy that arrives there during a move is deleted, or
+        the process that moves it sees that its source is gone.
+        """
         for store in reversed(self.holders(key)):
             store.delete(key)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         remaining = iter(keys)
         while batch := tuple(islice(remaining, _BATCH)):
-            for store in self.stores:
-                if own := [key for key in batch if store in self.holders(key)]:
-                    store.delete_many(own)
+            for first in (False, True):  # the store of new objects last, as in `delete`
+                for store in self.stores:
+                    places = ((key, self.holders(key)) for key in batch)
+                    if own := [key for key, (top, *rest) in places if store in ((top,) if first else rest)]:
+                        store.delete_many(own)
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
         for store in self._stores_below(prefix):
