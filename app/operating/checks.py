@@ -24,7 +24,7 @@ from ...log.partition import folder_name
 from ...rules.decide import refusal
 from ...runtime.clock import Clock
 from ...runtime.id_source import RandomIds
-from ...runtime.settings import HIGHEST_PORT, Settings
+from ...runtime.settings import HIGHEST_PORT
 from ...runtime.units import counted
 from ...state.errors import (
     InvalidRequest,
@@ -36,8 +36,6 @@ from ...state.errors import (
 )
 from ...state.ids import FactId, TopicId, TopicIdPartition
 from ...state.offsets import TimestampMs, moment
-from ...storage.object_store import ObjectStore
-from ...storage.probe import PROBES, probe_store, proof_of
 from ...storage.segment.keyring import KeyRing
 from ..looking.copied_folders import require_own_folders
 from ..looking.lacking_rights import refuse_lacking
@@ -47,6 +45,7 @@ from ..opening.connection import Connection, tier_topic_spec
 from .fact_checks import later_facts, soon_deleted
 from .log_source import chosen_topics, leaders_that_fence
 from .prefix import check_prefix, require_one_source
+from .store_checks import condition_of, proof_in
 from .topic_stores import require_every_store
 
 INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -147,26 +146,6 @@ def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -
     return answer.result()
 
 
-def _proof_in(store: ObjectStore, settings: Settings) -> str:
-    """Write, read and delete an object. Return the store's URL and how a trim proves its objects (`proof_of`)."""
-    key = f"{PROBES}{FactId.of(RandomIds().uuid())}"
-    try:
-        store.put_if_absent(key, b"tierstate check")
-        if store.get(key) != b"tierstate check":
-            raise InvalidRequest("the store gave back other bytes than it took", object_key=key)
-        compared = proof_of(settings.trim.proof, store.head(key)) == "checksum"
-        proven = "compared by its checksums" if compared else "read back"
-        return f"{store.description}; before a trim objects are {proven}"
-    finally:
-        store.delete(key)
-
-
-def _condition(store: ObjectStore) -> str:
-    if probe_store(store).refuses:
-        return "honoured"
-    return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
-
-
 def checks(connection: Connection) -> Iterator[Check]:
     """Yield the checks. Each comes after the checks that it depends on."""
     settings, broker = connection.settings, connection.broker.control
@@ -214,15 +193,15 @@ def checks(connection: Connection) -> Iterator[Check]:
     def store_takes_and_gives() -> str:
         default = connection.stores[0]
         require_every_store(connection)
-        return _proof_in(default, settings)
+        return proof_in(default, settings)
 
     def store_of_topics(store: PairedStore) -> str:
         store.standing_pair()
-        return f"{_proof_in(store.bare, settings)}; conditional put {_condition(store.bare)}"
+        return f"{proof_in(store.bare, settings)}; conditional put {condition_of(store.bare)}"
 
     def condition_is_honoured() -> str:
         with _fit("the object store is"):
-            return _condition(connection.stores[0])
+            return condition_of(connection.stores[0])
 
     def names_fit_the_store() -> str:
         if not str(settings.store.url).startswith("file:"):
