@@ -56,6 +56,8 @@ def command(
                         advance(1)
         finally:
             _show(context, sweep, swept, execute)
+    if sweep.unseen:
+        raise next(iter(sweep.unseen.values()))
     _judge(sweep.rows, swept)
 
 
@@ -68,6 +70,8 @@ def _show(context: Context, sweep: SweepByHand, swept: set[str], execute: bool) 
     from ..app.operating.sweeping import totals
 
     out, rows = context.output, sweep.rows
+    for name, error in sweep.unseen.items():
+        out.note(f"not listed: {name}: {error}")
     for unseen in {each.uploads_unseen for each in sweep.looks if each.uploads_unseen}:
         out.note(f"uploads that never ended are not shown: {unseen}")
     if out.as_json:

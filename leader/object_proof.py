@@ -15,7 +15,14 @@ import google_crc32c
 
 from ..rules.missing import objects_of
 from ..rules.recovery import FoundSegment
-from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, Undecodable
+from ..state.errors import (
+    UNNAMED_STORE,
+    CorruptData,
+    InvalidRequest,
+    ObjectNotFound,
+    StorageUnavailable,
+    Undecodable,
+)
 from ..state.object_keys import ObjectKind, object_key
 from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange
@@ -71,6 +78,8 @@ class ObjectProof:
         try:
             info = self.store.head(key)
         except ObjectNotFound as error:
+            if (store := error.facts.get(UNNAMED_STORE)) is not None:
+                raise StorageUnavailable("the object may be in another store", object_key=key, store=store) from error
             raise CorruptData("object of a live segment is missing", object_key=key) from error
         if info.size != size:
             raise CorruptData(
@@ -87,6 +96,8 @@ class ObjectProof:
         try:
             manifest = read_manifest(self.store, key)
         except ObjectNotFound as error:
+            if (store := error.facts.get(UNNAMED_STORE)) is not None:
+                raise StorageUnavailable("the object may be in another store", object_key=key, store=store) from error
             raise CorruptData("object of a live segment is missing", object_key=key) from error
         except (CorruptData, InvalidRequest) as error:
             raise _not_restored(str(error), key) from error

@@ -18,7 +18,7 @@ from ..rules.missing import MissingObject, missing_objects
 from ..rules.sweep import ArchivedDeletes, Leftover, UnneededObject, classify, classify_uploads
 from ..runtime.listener import Listener, OperationFailed, OrphansFound
 from ..runtime.operation import Operation
-from ..state.errors import Fenced, ObjectNotFound, TierstateError
+from ..state.errors import UNNAMED_STORE, Fenced, ObjectNotFound, TierstateError
 from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys, folder_of, keys_below, not_own
 from ..state.objects import ObjectInfo, UnfinishedUpload
@@ -114,8 +114,21 @@ def look(
         findings += classify(objects[folder], keys, view, tools.archived_deletes)
         leftovers += classify_uploads(uploads.get(folder, ()), keys, view, tools.archived_deletes, older_than)
     everything = tuple(each for some in objects.values() for each in some)
-    missing = missing_objects(before, view, everything, folders)
+    missing = tuple(
+        each
+        for each in missing_objects(before, view, everything, folders)
+        if each.size is not None or _is_nowhere(tools.store, each.key)
+    )
     return SweepFindings(view, everything, tuple(findings), tuple(leftovers), unseen, missing)
+
+
+def _is_nowhere(store: ObjectReader, key: str) -> bool:
+    """Return whether no store has the object. A store of topics that is away, or that no rule names, may have it."""
+    try:
+        store.head(key)
+    except ObjectNotFound as error:
+        return UNNAMED_STORE not in error.facts
+    return False
 
 
 def _listed(store: ObjectReader, folder: str, folders: Iterable[str]) -> list[ObjectInfo]:

@@ -178,7 +178,7 @@ GAUGES = _documented(
         "tierstate_drill_last_success_timestamp_seconds": "When the last drill that succeeded began; 0: none did. Of "
         "the agent that makes backups.",
         "tierstate_drill_failed": "1: the newest drill failed.",
-        "tierstate_object_store_away": "1 while the object store did not answer when it was last asked.",
+        "tierstate_object_store_away{store}": "1 while the object store did not answer when it was last asked.",
         "tierstate_clock_difference_seconds{clock}": "By how much this machine's clock and another one differ: a "
         "broker's, or the object store's.",
         "tierstate_view_age_seconds{tier_partition}": "Since the view was last known to be at the end of the topic, "

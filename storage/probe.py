@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from .object_store import ObjectStore
 
 PROBES = "_tierstate/check/"
 """Where probes are written, below the store's URL."""
+NEVER_THERE = f"{PROBES}never-there"
 TIMEOUT_S = 10.0
 
 
@@ -65,15 +67,18 @@ def proof_of(setting: str, info: ObjectInfo) -> str:
 
 
 class StoreWatch(AnswerWatch):
-    """Sends a HEAD of an object that never exists: every 15 seconds, or every 3 if the store does not answer."""
+    """Sends a HEAD of an object that never exists: every 15 seconds, or every 3 if the store does not answer.
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
-        def ask() -> None:
+    ``ask`` does more than that.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Clock, ask: Callable[[], object] | None = None) -> None:
+        def head() -> None:
             with suppress(ObjectNotFound):
-                store.head(f"{PROBES}never-there")
+                store.head(NEVER_THERE)
 
         silent = f"the store does not answer. store={store.description}"
-        super().__init__(ask, silent, clock, every_s=15.0, again_s=3.0, timeout_s=TIMEOUT_S)
+        super().__init__(ask or head, silent, clock, every_s=15.0, again_s=3.0, timeout_s=TIMEOUT_S)
 
     def run(self, stop: threading.Event) -> None:
         go_round("store watch", stop, self.look, self.pause_s)

@@ -3,6 +3,8 @@
 A new object of a segment goes to the store of the first rule that matches its topic. Rules change while a topic has
 segments. So an object is read, listed and deleted in the store of every rule that can match its key, and in the default
 store. A key of another prefix does not show where its topic begins: there, rules that match any end of the name count.
+Objects of a topic may also remain in a store after its rule stopped to match. A read that misses looks in all stores,
+and so does the first listing of a folder. A store that has an object of a topic counts from then on for this topic.
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ class RoutedStore(ObjectStore):
         self.stores = tuple(dict.fromkeys((default, *(store for _, store in rules))))
         """All stores, the default one first."""
         self._of_folder = lru_cache(_KEPT)(self._matching)
+        self._remaining: dict[str, tuple[ObjectStore, ...]] = {}
+        """Stores with objects of topics that no rule sends there any more, by `named_before_id`."""
+        self._without: set[tuple[str, ObjectStore]] = set()
+        """Folders and stores that were listed and had no objects, although no rule says so."""
 
     @property
     def description(self) -> str:
@@ -45,7 +51,7 @@ class RoutedStore(ObjectStore):
     def holders(self, key: str) -> tuple[ObjectStore, ...]:
         """Return the stores that may have this object. The first one is for a new object with this key."""
         named = None if key.startswith(OF_TIERSTATE) else named_before_id(key)
-        return (self._default,) if named is None else self._of_folder(named)
+        return (self._default,) if named is None else self._of_folder(named) + self._remaining.get(named, ())
 
     def get(self, key: str, limit: int | None = None) -> bytes:
         return self._read(key, lambda store: store.get(key, limit))
@@ -69,10 +75,14 @@ class RoutedStore(ObjectStore):
                 return
             except ObjectNotFound:  # it may have moved between two pieces, too
                 if look == len(looks):
-                    raise
+                    self.head(key)  # raises, unless it is in a store that no rule names for it
+                    yield from self.stream_range(key, ByteRange(position, range.stop), piece_bytes)
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        listings = [self._listed(store, prefix, start_after) for store in self._stores_below(prefix)]
+        stores = self._stores_below(prefix)
+        listings = [self._listed(store, prefix, start_after) for store in stores]
+        if named_before_id(prefix) is not None:
+            listings += [self._remains(each, prefix, start_after) for each in self.stores if each not in stores]
         last = None
         for info in heapq.merge(*listings, key=lambda info: info.key):
             if info.key != last:  # an object that is being moved is in two stores
@@ -89,15 +99,20 @@ class RoutedStore(ObjectStore):
         return self._read(key, lambda store: store.replace_if_same(key, data, previous))
 
     def delete(self, key: str) -> None:
+        """Delete the object in the store of new objects last. So a copy that arrives there during a move is deleted, or
+        the process that moves it sees that its source is gone.
+        """
         for store in reversed(self.holders(key)):
             store.delete(key)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         remaining = iter(keys)
         while batch := tuple(islice(remaining, _BATCH)):
-            for store in self.stores:
-                if own := [key for key in batch if store in self.holders(key)]:
-                    store.delete_many(own)
+            for first in (False, True):  # the store of new objects last, as in `delete`
+                for store in self.stores:
+                    places = ((key, self.holders(key)) for key in batch)
+                    if own := [key for key, (top, *rest) in places if store in ((top,) if first else rest)]:
+                        store.delete_many(own)
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
         for store in self._stores_below(prefix):
@@ -138,27 +153,49 @@ class RoutedStore(ObjectStore):
 
     def _read(self, key: str, request: Callable[[ObjectStore], A]) -> A:
         """Return the first answer of a store that has the object."""
-        *others, last = self._looks(key)
-        facts: dict[str, object] = {}
-        for store in others:
+        looks, facts = self._looks(key), dict[str, object]()
+        for store in looks:
             try:
                 return request(store)
             except ObjectNotFound as error:
-                facts |= error.facts
-        try:
-            return request(last)
-        except ObjectNotFound as error:
-            error.facts = facts | error.facts
-            if named_before_id(key) is not None:
-                self._add_unnamed(key, error)
-            raise
+                missing, facts = error, facts | error.facts
+        if (named := named_before_id(key)) is not None and not key.startswith(OF_TIERSTATE):
+            for store in self.stores:
+                try:
+                    if store not in looks:
+                        answer = request(store)
+                        self._remember(named, store)
+                        return answer
+                except ObjectNotFound:
+                    pass
+                except TierstateError:  # it is away, and so the object may be there
+                    facts[UNNAMED_STORE] = store.description
+        missing.facts = facts
+        raise missing
 
-    def _add_unnamed(self, key: str, error: ObjectNotFound) -> None:
-        """Add the store that has this object of a segment to ``error``, although no rule sends its topic there."""
-        for store in set(self.stores).difference(self.holders(key)):
-            with suppress(TierstateError):
-                store.head(key)
-                error.facts[UNNAMED_STORE] = store.description
+    def _remember(self, named: str, store: ObjectStore) -> None:
+        if store not in (remaining := self._remaining.get(named, ())):
+            self._remaining[named] = (*remaining, store)
+
+    def _remains(self, store: ObjectStore, folder: str, start_after: str | None) -> Iterator[ObjectInfo]:
+        """Yield the objects of the folder in a store that no rule names for it. One that is away is left out: topics of
+        other stores do not wait for it.
+        """
+        if (folder, store) in self._without:
+            return
+        is_empty = True
+        try:
+            for info in store.list(folder, start_after):
+                if is_empty:
+                    self._remember(str(named_before_id(folder)), store)
+                is_empty = False
+                yield info
+        except TierstateError:
+            if not is_empty:
+                raise
+            return
+        if is_empty and start_after is None:
+            self._without.add((folder, store))
 
     def _looks(self, key: str) -> tuple[ObjectStore, ...]:
         """Return the holders, and the first one again: the object may move there after the first look."""

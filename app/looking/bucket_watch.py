@@ -13,6 +13,8 @@ from ...runtime.watchdog import go_round
 from ...state.errors import TierstateError, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...follower.bucket_view import BucketView
     from ...runtime.metrics import Metrics, Sample
     from ..opening.bucket_connection import BucketConnection
@@ -64,11 +66,12 @@ class BucketWatch:
         """Return why the view does not get on."""
         return [f"the view does not get on: {trouble}"] if (trouble := self._watch.trouble) else []
 
-    def feed(self, metrics: Metrics) -> None:
-        """Add the gauges of the view and of the store."""
+    def feed(self, metrics: Metrics, others: Callable[[], list[Sample]]) -> None:
+        """Add the gauges of the view and of the store. ``others`` returns those of other stores."""
+        url = self._connection.store.description
         metrics.gauge("tierstate_view_age_seconds", self._ages)
         metrics.gauge("tierstate_newest_fact_age_seconds", self._newest)
-        metrics.gauge("tierstate_object_store_away", lambda: [((), self._is_away())])
+        metrics.gauge("tierstate_object_store_away", lambda: [((url,), self._is_away()), *others()])
 
     def _is_away(self) -> bool:
         """Return whether the store is silent. Other troubles are those of the archive."""

@@ -16,7 +16,6 @@ from ...runtime.settings import Settings
 from ...runtime.units import counted
 from ...state.errors import Unavailable
 from ...state.view import TierView
-from ...storage.probe import StoreWatch
 
 if TYPE_CHECKING:
     from ...broker.acls import RightsWatch
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from ...leader.status import StatusBoard
     from ...runtime.metrics import Metrics
     from ...runtime.watchdog import Watchdog
-    from ...storage.object_store import ObjectStore
     from .copied_folders import FolderWatch
+    from .store_watches import StoreWatches
 
 FRESH_S = 60.0
 """A view is behind if this many seconds passed since it was at the topic's end. Decisions need a fresher view."""
@@ -75,13 +74,13 @@ def longest_silence(settings: Settings) -> dict[str, float]:
 
 
 class AgentWatches:
-    """An agent's watches, in threads of their own: tier-state topic, store, rights, log folders, end of the view."""
+    """An agent's watches, in threads of their own: tier-state topic, stores, rights, log folders, end of the view."""
 
     def __init__(
         self,
         topic: TierTopic,
         follower: Follower,
-        store: ObjectStore,
+        stores: StoreWatches,
         archives: Archives,
         claim: PrefixClaim,
         rights: RightsWatch,
@@ -91,7 +90,7 @@ class AgentWatches:
         trim_proof: str,
     ) -> None:
         self.view = ViewWatch(topic, follower, clock)
-        self.store = StoreWatch(store, clock)
+        self.stores = stores
         self.rights, self.folders, self.trim_proof = rights, folders, trim_proof
         self._follower, self._watchdog, self._archives, self._claim = follower, watchdog, archives, claim
         self.services: list[Service] = []
@@ -104,7 +103,7 @@ class AgentWatches:
         return [
             Service("view watch", self.view.run),
             Service("topic watch", self.view.run_problems),
-            Service("store watch", self.store.run),
+            *self.stores.services(),
             Service("rights watch", self.rights.run),
             *([Service("folder watch", self.folders.run)] if self.folders else []),
             ending_with(self._follower, self._archives.check_over),
@@ -115,7 +114,8 @@ class AgentWatches:
         rights = self.rights.refused + self.rights.told(str(status["topic"]))
         copied_folders = self.folders.problem if self.folders else None
         wrong: dict[str, object] = {"rights_lacking": rights, "copied_folders": copied_folders}
-        away = self.store.trouble if status["refused"] is None else None
+        place = str(status["topic"]), str(status["topic_id"]), int(str(status["partition"]))
+        away = self.stores.trouble_of(*place) if status["refused"] is None else None
         is_waiting = status["copy_lag_segments"] and status["not_copied_reason"] in (None, Reason.ALL_COPIED)
         if away and is_waiting:  # a copy has not failed yet, and the reasons are older than the segment
             wrong |= {"not_copied": f"the object store is away: {away}", "not_copied_reason": Reason.STORE_AWAY}
@@ -143,7 +143,7 @@ class AgentWatches:
         reasons += why_later_release(leader.board, self._follower)
         blind = leader.agent.last_error
         reasons += [blind] if blind else []
-        return reasons + ([f"the object store is away: {away}"] if (away := self.store.trouble) else [])
+        return reasons + [f"the object store is away: {away}" for away in self.stores.troubles()]
 
     def feed(self, metrics: Metrics, leader: LeaderRole, chores: Sequence[str]) -> None:
         """Add the gauges of the process; those of its partitions are in `leader/gauges.py`."""
@@ -167,7 +167,7 @@ class AgentWatches:
             "tierstate_backup_problems",
             lambda: [] if (lacks := self.backup_problems()) is None else [((), len(lacks))],
         )
-        metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
+        self.stores.feed(metrics)
         for chore in chores:
             metrics.begin("tierstate_chore_failures_total", chore)
 

@@ -56,12 +56,14 @@ class StorePlace:
         """Return ``default`` with the stores of topics. Closing it closes all. Raises as `open`."""
         if not self.topics:
             return cast("ObjectStore", default)
+        from ...follower.paired_stores import PairedStore
         from ...storage.routed import RoutedStore
 
         opened = {TopicStore("", self.url.rstrip("/"), self.options): cast("ObjectStore", default)}
         for rule in self.topics:
             if (store := replace(rule, pattern="")) not in opened:
-                opened[store] = open_store(rule.url, rule.options, clock=clock, listener=listener)
+                bare = open_store(rule.url, rule.options, clock=clock, listener=listener)
+                opened[store] = cast("ObjectStore", PairedStore(cast("ObjectStore", default), bare, clock))
         rules = [(rule.pattern, opened[replace(rule, pattern="")]) for rule in self.topics]
         default.topic_stores = {store.description for _, store in rules}
         return RoutedStore(cast("ObjectStore", default), rules, self.names)
@@ -72,8 +74,11 @@ class StorePlace:
 
     def options_of(self, url: str, region: str | None) -> StoreOptions:
         """Return those of ``[next_store]`` if that names this URL, else those of this store."""
-        is_next = self.next_url and self.next_url.rstrip("/") == url.rstrip("/")
-        return self.next_options if is_next else replace(self.options, region=region)
+        return self.next_options if self._is_next(url) else replace(self.options, region=region)
+
+    def _is_next(self, url: str) -> bool:
+        """Return whether ``[next_store]`` names this URL: exactly, or a prefix or bucket around it."""
+        return bool(self.next_url) and f"{url.rstrip('/')}/".startswith(f"{self.next_url.rstrip('/')}/")
 
     def _target_of(self, move: Move, clock: Clock) -> ObjectStore:
         """Return the opened target. Raises InvalidRequest for another kind of store or another endpoint that no setting
@@ -81,7 +86,7 @@ class StorePlace:
         """
         same_kind = self.url.partition(":")[0] == move.target.partition(":")[0]
         same = same_kind and (self.options.endpoint or "") == move.endpoint
-        if not same and self.next_url.rstrip("/") != move.target:
+        if not same and not self._is_next(move.target):
             raise InvalidRequest(
                 "the objects were moved: name their store in [next_store], or in [store] from now on",
                 target=move.target,

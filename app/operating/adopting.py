@@ -22,22 +22,25 @@ from ...rules.recovery import ArchivedPartition, FoundSegment, Verdict
 from ...runtime.id_source import RandomIds
 from ...runtime.operation import run
 from ...runtime.quota import ByteQuota
-from ...state.errors import InvalidRequest, TierstateError, UnknownTopic
+from ...state.errors import CorruptData, InvalidRequest, TierstateError, UnknownTopic
 from ...state.ids import RemoteSegmentId, TopicId, TopicIdPartition
 from ...state.lineage import confirmed_end
 from ...state.object_keys import ObjectKeys, ObjectName, base_of, may_be_of
+from ...state.objects import ObjectInfo
 from ...state.routing import LocalBounds
 from ...storage.object_store import DEFAULT_PART_BYTES, ObjectStore
 from ...storage.open import open_store
 from ...storage.routed import RoutedStore
 from ...storage.segment.log_chunks import WINDOW_BYTES
+from ...storage.segment.manifest import SegmentManifest
+from ...storage.segment.reader import SegmentReader
 from ..opening.connection import Connection
 from ..opening.moved import place_of
 from .adoption import Adopted, AdoptTools, adopt_partition, recorded
 from .foreign_segments import NO_TOPIC, adoptable
 from .prefix_lock import PrefixLock
 from .recovery import Recovery, archived_partitions, require_stopped
-from .topic_stores import pair_stores
+from .topic_stores import require_every_store
 
 Wanted = tuple[str, int | None]
 """A topic, by its name or its id, and one of its partitions, or None for all."""
@@ -107,7 +110,8 @@ def plan_adoption(
     """
     broker = connection.control
     names = {described.topic_id: described.name for described in broker.topics()}
-    findings = list(_scan(connection, source, wanted))
+    locked = dict[str, str]()
+    findings = list(_scan(connection, source, wanted, locked))
     chosen = {place for each in wanted for place in _places(each, findings, names)}
     damaged = [each for each in findings if isinstance(each, DamagedManifest) and _place_of(each.key) in chosen]
     segments = [each for each in findings if isinstance(each, FoundSegment) and each.segment.partition in chosen]
@@ -129,7 +133,7 @@ def plan_adoption(
         proposals.append(_confirmed(connection, proposal, names.get(place.topic_id), at))
     cluster, bucket = broker.cluster(), Bucket((), (), tuple(damaged), ())
     recovery = Recovery(cluster.cluster_id, bucket, (), names, None, frozenset(addresses), cluster.hosts)
-    return _adoption(recovery, [Adopted(each, {}) for each in proposals])
+    return _adoption(recovery, [_without(locked, each, past_holes=past_holes) for each in proposals])
 
 
 def write_adoption(
@@ -147,7 +151,7 @@ def write_adoption(
             require_stopped(connection, recovery)
 
     require()
-    pair_stores(connection)
+    require_every_store(connection)
     topic_id = TopicId(connection.topic.topic_id)
     copy = CopyTools(
         store=connection.store,
@@ -164,7 +168,10 @@ def write_adoption(
     with connection.progress("adopting", total) as advance:
         tools = AdoptTools(source, connection.keys, copy, recover, past_holes, lock.require, require, advance)
         for each in adoption.partitions:
-            adopted.append(run(adopt_partition(each.proposal, tools)) if each.proposal.new else each)
+            if each.proposal.new:
+                done = run(adopt_partition(each.proposal, tools))
+                each = replace(done, problems={**each.problems, **done.problems})
+            adopted.append(each)
     return _adoption(recovery, adopted)
 
 
@@ -173,7 +180,29 @@ def _adoption(recovery: Recovery, partitions: Sequence[Adopted]) -> Adoption:
     return Adoption(replace(recovery, plans=tuple(plans)), tuple(partitions))
 
 
-def _scan(connection: Connection, source: ObjectStore, wanted: Sequence[Wanted]) -> Iterator[Found]:
+def _without(locked: Mapping[str, str], proposal: Proposal, *, past_holes: bool) -> Adopted:
+    """Return the proposal without segments that no key opens, and, unless ``past_holes``, without those behind them."""
+    keys, new = [each.segment.object_key for each in proposal.new], proposal.new
+    problems = {key: locked[key] for key in keys if key in locked}
+    first = next((at for at, key in enumerate(keys) if key in problems), len(new))
+    after = tuple(each for each in new[first:] if each.segment.object_key not in problems)
+    adopted, behind = (after, ()) if past_holes else ((), after)
+    new, behind = (*new[:first], *adopted), (*behind, *proposal.behind)
+    return Adopted(replace(proposal, new=new, behind=behind), problems)
+
+
+def _scan(
+    connection: Connection, source: ObjectStore, wanted: Sequence[Wanted], locked: dict[str, str]
+) -> Iterator[Found]:
+    """Yield the findings in the source. Add to ``locked`` why no key opens a segment, by its object key."""
+
+    def judge(manifest: SegmentManifest, base: str, objects: Mapping[str, ObjectInfo]) -> Found:
+        try:
+            SegmentReader(source, base, manifest, keys=connection.keys)
+        except (CorruptData, InvalidRequest) as error:
+            locked[base] = str(error)
+        return adoptable(manifest, base, objects)
+
     def selector(base: str) -> bool:
         place = _place_of(base)
         return any(
@@ -183,7 +212,7 @@ def _scan(connection: Connection, source: ObjectStore, wanted: Sequence[Wanted])
         )
 
     with connection.progress("reading manifests") as advance:
-        for finding in scan_bucket(source, selector=selector, judge=adoptable):
+        for finding in scan_bucket(source, selector=selector, judge=judge):
             advance(1)
             yield finding
 

@@ -15,6 +15,7 @@ from ...follower.following import Following
 from ...follower.move import StoreMoved
 from ...follower.object_names import ROOT
 from ...follower.open import open_view
+from ...follower.paired_stores import PairedStore
 from ...leader.discovery import FactsKept
 from ...leader.gauges import feed_clock_gauge, feed_gauges
 from ...leader.open import Beside, LeaderRole, Parts, open_leader
@@ -37,11 +38,12 @@ from ...storage.probe import probe_at_start, proof_of
 from ...storage.wrapped_stores import claimed, living
 from ...tail.fetch_log import FetchLog
 from ..looking.archived_deletes import ArchivedDeletes
+from ..looking.store_watches import StoreWatches
 from ..looking.watching import AgentWatches, longest_silence
 from ..opening.connection import Connection, refuse_kip405
 from .log_source import disk_source, fetch_source
 from .prefix import claim_of, refuse_sources, require_one_source
-from .topic_stores import pair_stores
+from .topic_stores import require_every_store
 from .upkeep import Upkeep, seed_of
 
 JOINED_S = 120.0
@@ -73,16 +75,16 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             connection.followed.stay()
         source = stack.enter_context(fetch_source(connection) if folders is None else disk_source(connection, folders))
         log = source.log
-        pair = cache(partial(pair_stores, connection))  # an error is not cached: a store that was away is paired later
+        require_stores = cache(partial(require_every_store, connection))  # an error is not cached
         with suppress(StorageUnavailable, AccessDenied):  # an agent that cannot ask waits for its store, as below
             require_one_source(connection)
-            pair()
-        claim = claim_of(connection, living(connection.store), source.claimant)
+            require_stores()
+        claim = claim_of(connection, living(connection.stores[0]), source.claimant)
         stack.callback(claim.leave)  # after the last thread that changes the bucket has ended
 
         def require(*, harms: bool) -> None:
             claim.require(harms=harms)
-            pair()
+            require_stores()
 
         store = claimed(living(connection.store), require, ROOT)
         upkeep = Upkeep(connection, store, listener, claim)
@@ -110,7 +112,14 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             lambda: lacking(broker.raw, name, leader.agent.led_topics, needed), connection.kafka, broker.raw
         )
         proof = settings.trim.proof
-        watches = AgentWatches(topic, follower, store, archives, claim, rights, source.folders, clock, watchdog, proof)
+
+        def pair(store: PairedStore) -> None:
+            if not store.is_paired and claim.proof.copy is None:
+                store.pair()
+                probe_at_start(store.bare, listener)
+
+        stores = StoreWatches(connection, pair)
+        watches = AgentWatches(topic, follower, stores, archives, claim, rights, source.folders, clock, watchdog, proof)
         watches.backup_problems = lambda: upkeep.backups.problems
         listen = settings.management.of("agent")
         settings.management.announced(listen)  # raises before the port is bound
@@ -146,7 +155,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         leader: LeaderRole = open_leader(
             settings, log, parts, listener, str(settings.management.announced(server.address)), extras
         )
-        watches.store.returned = partial(leader.agent.returned, StorageUnavailable, AccessDenied)
+        stores.on_return(partial(leader.agent.returned, StorageUnavailable, AccessDenied))
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
         chores = upkeep.chore_loop(leader.context, follower, facts_kept, source.led)
         feed_gauges(metrics, leader.board, follower, clock)
@@ -165,9 +174,8 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             broker_id = {} if fetches else {"broker": log.agent_id}
             logger.info("agent ready", **broker_id, cluster=connection.cluster_id, management=str(server.address))
             with loop("start"):
-                for each in reversed(connection.stores):
-                    if (probe := probe_at_start(each, listener)) is not None:
-                        watches.trim_proof = proof_of(proof, probe.info)
+                if (probe := probe_at_start(connection.stores[0], listener)) is not None:
+                    watches.trim_proof = proof_of(proof, probe.info)
             if once:
                 if source.group is not None:
                     source.group.wait(stop, JOINED_S)

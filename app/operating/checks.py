@@ -7,14 +7,16 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from ...broker.acls import lacking, rights_of_agent
 from ...broker.client_config import in_their_name
 from ...broker.raw import RawClient
 from ...broker.tier_topic_setup import look_at_tier_topic
 from ...follower.archives import Archives
+from ...follower.paired_stores import PairedStore
 from ...leader.brokers_time import BrokersTime
 from ...leader.discovery import led_unseen
 from ...log.local_log import LogDirs
@@ -22,7 +24,7 @@ from ...log.partition import folder_name
 from ...rules.decide import refusal
 from ...runtime.clock import Clock
 from ...runtime.id_source import RandomIds
-from ...runtime.settings import HIGHEST_PORT, Settings
+from ...runtime.settings import HIGHEST_PORT
 from ...runtime.units import counted
 from ...state.errors import (
     InvalidRequest,
@@ -34,8 +36,6 @@ from ...state.errors import (
 )
 from ...state.ids import FactId, TopicId, TopicIdPartition
 from ...state.offsets import TimestampMs, moment
-from ...storage.object_store import ObjectStore
-from ...storage.probe import PROBES, probe_store, proof_of
 from ...storage.segment.keyring import KeyRing
 from ..looking.copied_folders import require_own_folders
 from ..looking.lacking_rights import refuse_lacking
@@ -45,6 +45,7 @@ from ..opening.connection import Connection, tier_topic_spec
 from .fact_checks import later_facts, soon_deleted
 from .log_source import chosen_topics, leaders_that_fence
 from .prefix import check_prefix, require_one_source
+from .store_checks import condition_of, proof_in
 from .topic_stores import require_every_store
 
 INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -145,18 +146,6 @@ def _in_time(name: str, look: Callable[[], str], seconds: float, clock: Clock) -
     return answer.result()
 
 
-def _proof_in(store: ObjectStore, settings: Settings) -> str:
-    """Write, read and delete an object. Return how a trim proves objects of this store (`proof_of`)."""
-    key = f"{PROBES}{FactId.of(RandomIds().uuid())}"
-    try:
-        store.put_if_absent(key, b"tierstate check")
-        if store.get(key) != b"tierstate check":
-            raise InvalidRequest("the store gave back other bytes than it took", object_key=key)
-        return proof_of(settings.trim.proof, store.head(key))
-    finally:
-        store.delete(key)
-
-
 def checks(connection: Connection) -> Iterator[Check]:
     """Yield the checks. Each comes after the checks that it depends on."""
     settings, broker = connection.settings, connection.broker.control
@@ -202,18 +191,17 @@ def checks(connection: Connection) -> Iterator[Check]:
         return str(folder)
 
     def store_takes_and_gives() -> str:
-        texts = []
-        for store in connection.stores:
-            proven = "compared by its checksums" if _proof_in(store, settings) == "checksum" else "read back"
-            texts.append(f"{store.description}; before a trim objects are {proven}")
+        default = connection.stores[0]
         require_every_store(connection)
-        return "; ".join(texts)
+        return proof_in(default, settings)
+
+    def store_of_topics(store: PairedStore) -> str:
+        store.standing_pair()
+        return f"{proof_in(store.bare, settings)}; conditional put {condition_of(store.bare)}"
 
     def condition_is_honoured() -> str:
         with _fit("the object store is"):
-            if all(probe_store(store).refuses for store in connection.stores):
-                return "honoured"
-        return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
+            return condition_of(connection.stores[0])
 
     def names_fit_the_store() -> str:
         if not str(settings.store.url).startswith("file:"):
@@ -356,6 +344,10 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "state folder", state_can_be_kept
     yield "object store", store_takes_and_gives
     yield "conditional put", condition_is_honoured
+    with suppress(TierstateError):  # reported above
+        for store in connection.stores:
+            if isinstance(store, PairedStore):
+                yield f"store {store.description}", partial(store_of_topics, store)
     yield "topic names", names_fit_the_store
     yield "topics", topics_can_be_tiered
     yield "key ring", key_ring_opens

@@ -43,7 +43,7 @@ from ...storage.object_store import ObjectStore
 from ...storage.wrapped_stores import claimed
 from ..opening.connection import Connection
 from .orders import issuer
-from .topic_stores import pair_stores
+from .topic_stores import require_every_store
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Linux creates a new id at each boot."""
@@ -128,6 +128,7 @@ def other_topics(connection: Connection) -> OtherTopics:
 
 
 def claim_of(connection: Connection, store: ObjectStore, claimant: Claimant) -> MovableClaim:
+    """Return the claim on ``store``, the default store: no store of topics has heartbeats, and it may be away."""
     return MovableClaim(connection.topic, store, claimant, connection.clock, RandomIds(), other_topics(connection))
 
 
@@ -139,14 +140,14 @@ def changing(connection: Connection) -> Iterator[ObjectStore]:
     if agents write to the bucket.
     """
     connection.followed.stay()
-    pair_stores(connection)
+    require_every_store(connection)
     if not connection.settings.kafka:
         if next(iter(connection.store.list(f"{ROOT}agents/")), None) is not None:
             raise InvalidRequest("agents write to this bucket: kafka.bootstrap.servers is needed to ask whose they are")
         yield connection.store
         return
     claimant = _claimant(connection.settings, connection.cluster_id, BY_A_PERSON, "")
-    claim = claim_of(connection, connection.store, claimant)
+    claim = claim_of(connection, connection.stores[0], claimant)
     stop = threading.Event()
     thread = threading.Thread(target=inherited(claim.run), args=(stop,), name="heartbeat", daemon=True)
     thread.start()

@@ -28,6 +28,7 @@ from ...runtime.watchdog import Supervisor, Watchdog, loop
 from ...state.view import READY_AGE_S
 from ...storage.wrapped_stores import living
 from ..looking.bucket_watch import BucketWatch
+from ..looking.store_watches import StoreWatches
 from ..looking.watching import (
     ending_with,
     feed_loop_gauges,
@@ -102,7 +103,7 @@ def open_serving_parts(settings: Settings, logger: FilteringBoundLogger, name: P
             )
             management = ManagementServer(settings.management.of(name), health, hosts=settings.management.hosts)
             stack.callback(management.close)
-            services += [management.service(), *served.services]
+            services += [management.service(), *served.services, *served.stores.services()]
             brokers_at = {}
             if brokers is not None:
                 services.append(Service("broker watch", brokers.run))
@@ -132,6 +133,7 @@ class _Served:
     reader: LogReader
     plans: Plans | None
     services: Sequence[Service]
+    stores: StoreWatches
     not_healthy: Callable[[Sequence[Service], Watchdog], list[str]]
     behind: Callable[[], list[str]]
 
@@ -155,12 +157,14 @@ def _view(
     watch = ViewWatch(topic, follower, clock)
     feed_view_gauges(metrics, watch)
     watches = Service("view watch", watch.run), Service("topic watch", watch.run_problems)
-    reader = connection.reader(follower)
+    reader, stores = connection.reader(follower), StoreWatches(connection, default=False)
+    stores.feed(metrics)
     return _Served(
         connection,
         reader,
         plans_of(connection, reader, follower),
         (*watches, ending_with(follower)),
+        stores,
         lambda services, watchdog: why_unhealthy(services, watchdog, follower),
         lambda: why_behind(follower, watch, READY_AGE_S),
     )
@@ -178,6 +182,7 @@ def _kafkas_view(
         connection.reader(view),
         None,
         [Service("view watch", watch.run)],
+        StoreWatches(connection.parts, default=False),
         why_unhealthy,
         lambda: watch.behind(READY_AGE_S),
     )
@@ -189,14 +194,15 @@ def _bucket(
     connection = stack.enter_context(BucketConnection(Connection(settings, clock, listener=listener)))
     view = connection.view()
     watch = BucketWatch(connection, view, clock, settings.proxy.follow, listener)
-    follows = not settings.view.as_of
+    follows, stores = not settings.view.as_of, StoreWatches(connection.parts, default=False)
     if follows:
-        watch.feed(metrics)
+        watch.feed(metrics, stores.samples)
     return _Served(
         connection.parts,
         connection.reader(view),
         None,
         [Service("store watch", watch.run)] if follows else [],
+        stores,
         why_unhealthy,
         watch.behind,
     )

@@ -17,13 +17,14 @@ from ...rules.lost_facts import way_out
 from ...rules.sweep import Leftover, UnneededObject, nowhere_else, only_copy
 from ...rules.trim import doubt_of
 from ...runtime.listener import ignore
-from ...state.errors import Fenced, InvalidRequest, TierStateLost
+from ...state.errors import Fenced, InvalidRequest, ObjectNotFound, TierstateError, TierStateLost
 from ...state.ids import TopicId, TopicIdPartition
 from ...state.object_keys import base_of, not_own
 from ...state.partition_view import PartitionView
 from ...state.routing import LocalBounds
 from ...state.segment import RemoteSegment, SegmentState
 from ...storage.object_store import ObjectStore
+from ...storage.probe import NEVER_THERE
 from ..looking.lost_state import lost_facts_tools
 from ..opening.connection import Connection, view_now
 from ..opening.partitions import bounds_if_known, partitions_with_facts
@@ -141,6 +142,17 @@ def totals(rows: Collection[Row]) -> Mapping[str, dict[str, int]]:
     return {kind: {"count": len(some), "bytes": sum(row.bytes or 0 for row in some)} for kind, some in by_kind.items()}
 
 
+def _error_of(store: ObjectStore) -> TierstateError | None:
+    """Return why the store does not answer, or None if it does."""
+    try:
+        store.head(NEVER_THERE)
+    except ObjectNotFound:
+        return None
+    except TierstateError as error:
+        return error
+    return None
+
+
 class SweepByHand:
     """The findings, partition by partition, and their deletion. ``explicit``: keys to delete that no fact marks."""
 
@@ -154,6 +166,10 @@ class SweepByHand:
         self._tools = SweepTools(connection.store, connection.names, archived, settings.sweep.grace, ignore, aside)
         self.rows: list[Row] = []
         self.looks: list[SweepFindings] = []
+        self.unseen: dict[str, TierstateError] = {}
+        """The partitions whose objects may be in a store of topics that is away, by name, with its error."""
+        self._away = {store: error for store in connection.stores[1:] if (error := _error_of(store)) is not None}
+        self._holders = getattr(connection.store, "holders", lambda key: ())
 
     def partitions(self, topic_id: TopicId | None, number: int | None) -> list[TopicIdPartition]:
         """Return partitions that facts name, and those of tiered or chosen topics: objects may lack facts."""
@@ -169,6 +185,10 @@ class SweepByHand:
         before = self._follower.partition(partition)
         name = before.topic or self._names.get(partition.topic_id)
         if name is None:
+            return
+        folder = self._tools.keys.partition_prefix(name, partition.topic_id, partition.partition)
+        if away := [self._away[store] for store in self._holders(folder) if store in self._away]:
+            self.unseen[partition.named(name)] = away[0]
             return
         fresh = partial(view_now, self._follower, partition)
         findings = look(self._tools, name, before, fresh, self._clock.now_ms())

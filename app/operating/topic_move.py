@@ -9,44 +9,58 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from ...follower.paired_stores import PairedStore
 from ...state.errors import InvalidRequest, ObjectExists, ObjectNotFound
 from ...state.object_keys import base_of, folder_of, not_own
 from ...state.objects import ObjectInfo
+from ...state.partition_view import PartitionView
 from ...state.segment import SegmentState
 from ...storage.mirror import AT_ONCE, Done, Step, copy_object, is_same
 from ...storage.object_store import ObjectStore
 from ...storage.routed import RoutedStore
 from ...storage.segment.in_order import in_order
-from ..opening.connection import Connection
+from ..opening.connection import Connection, view_now
 from ..opening.partitions import partitions_with_facts
 from .migration import Extent, require_rotated
 from .prefix_lock import locked
-from .topic_stores import pair_stores
+from .topic_stores import require_every_store
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMove:
     """``routed``: the store of all objects. ``default``: its default store, without the one that follows a move.
 
-    ``finished``: base keys of the segments to move. ``require``: raises if this process must stop.
+    ``finished``: base keys of the segments to move. ``is_live``: whether the newest facts still have one of them.
+    ``require``: raises if this process must stop.
     """
 
     routed: RoutedStore
     default: ObjectStore
     finished: Collection[str]
+    is_live: Callable[[str], bool]
     require: Callable[[], None] = lambda: None
 
     def misplaced(self) -> Iterator[tuple[ObjectStore, ObjectStore, ObjectInfo]]:
         """Yield (old store, new store, object) for each object that is in another store than its rule names."""
-        for folder in sorted({folder_of(base) for base in self.finished}):
-            target, *others = map(self._bare, self.routed.holders(folder))
+        for folder, (target, *others) in self._folders():
             for source in others:
                 for info in source.list(folder):
                     if base_of(info.key) in self.finished and info.key != base_of(info.key):
-                        yield source, target, info
+                        yield self._bare(source), self._bare(target), info
+
+    def pair(self) -> None:
+        """Pair the stores of topics that the steps change, as `PairedStore.pair`."""
+        for store in {store for _, stores in self._folders() for store in stores}:
+            if isinstance(store, PairedStore):
+                store.pair()
+
+    def _folders(self) -> Iterator[tuple[str, tuple[ObjectStore, ...]]]:
+        for folder in sorted({folder_of(base) for base in self.finished}):
+            next(iter(self.routed.list(folder)), None)  # looks for objects in stores that no rule names
+            yield folder, self.routed.holders(folder)
 
     def steps(self, *, finish: bool) -> Iterator[Step]:
         """Copy and prove the objects. ``finish``: also delete the old copies. Raises CorruptData, stores' errors."""
@@ -54,7 +68,9 @@ class TopicMove:
         return in_order((partial(act, *each) for each in self.misplaced()), AT_ONCE)
 
     def _bare(self, store: ObjectStore) -> ObjectStore:
-        return self.default if store is self.routed.stores[0] else store
+        if store is self.routed.stores[0]:
+            return self.default
+        return store.bare if isinstance(store, PairedStore) else store
 
     def _copy(self, source: ObjectStore, target: ObjectStore, info: ObjectInfo, _: object) -> Step:
         self.require()
@@ -63,11 +79,19 @@ class TopicMove:
                 require_rotated(target, info.key)
             return Step(Done.PROVEN, info.key, info.size)
         try:
-            return Step(copy_object(source, target, info), info.key, info.size)
+            done = copy_object(source, target, info)
         except ObjectNotFound:
             return Step(Done.GONE, info.key, 0)
         except ObjectExists:  # an attempt whose answer was lost
             return self._copy(source, target, info, None)
+        try:
+            source.head(info.key)
+        except ObjectNotFound:
+            if not self.is_live(base_of(info.key)):  # an agent deleted the segment, maybe before its copy was there
+                self.require()
+                target.delete(info.key)
+                return Step(Done.GONE, info.key, 0)
+        return Step(done, info.key, info.size)
 
     def _delete(self, source: ObjectStore, target: ObjectStore, info: ObjectInfo, stop: object) -> Step:
         step = self._copy(source, target, info, stop)
@@ -90,28 +114,31 @@ def move_topics(
     if not isinstance(routed, RoutedStore):
         raise InvalidRequest("no setting names a store of topics: store.topics", pattern=pattern)
     connection.followed.stay()
-    default, finished = connection.followed.here, _finished(connection, pattern)
-    quote = dict[tuple[str, str], Extent]()
-    for source, target, info in TopicMove(routed, default, finished).misplaced():
+    follower, topics = connection.view(), re.compile(pattern)
+    views = map(follower.partition, partitions_with_facts(follower, None, None))
+    finished = {base: view.partition for view in views if topics.fullmatch(view.topic or "") for base in _bases(view)}
+
+    def is_live(base: str) -> bool:
+        return base in _bases(view_now(follower, finished[base]))
+
+    move, quote = TopicMove(routed, connection.followed.here, finished, is_live), dict[tuple[str, str], Extent]()
+    for source, target, info in move.misplaced():
         extent = quote.setdefault((source.description, target.description), Extent())
         extent.objects += 1
         extent.bytes += info.size
     if execute:
         with locked(connection, "migrate --topic") as lock:
-            pair_stores(connection)
-            for step in TopicMove(routed, default, finished, lock.require).steps(finish=finish):
+            require_every_store(connection)
+            move.pair()
+            for step in replace(move, require=lock.require).steps(finish=finish):
                 tell(step)
     return quote
 
 
-def _finished(connection: Connection, pattern: str) -> set[str]:
-    """Return the base keys of the finished segments of topics that match the pattern."""
-    follower, topics = connection.view(), re.compile(pattern)
-    views = map(follower.partition, partitions_with_facts(follower, None, None))
+def _bases(view: PartitionView) -> set[str]:
+    """Return the base keys of the finished segments."""
     return {
         segment.subject.object_key
-        for view in views
-        if topics.fullmatch(view.topic or "")
         for segment in view.in_state(SegmentState.COPY_SEGMENT_FINISHED)
         if segment.subject is not None and not_own(segment.subject) is None
     }

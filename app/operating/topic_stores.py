@@ -1,77 +1,50 @@
-"""The stores of topics: each belongs to one default store, and no setting may forget one that has segments.
+"""No process that changes the stores may lack one of them (`follower/paired_stores.py` draws the pairs).
 
-    in the default store   _tierstate/stores/<hash of the URL>   a store of topics, with the id of the pair
-    in that store          _tierstate/part-of                    the id of the pair
-
-Two clusters with one store of topics would sweep each other's segments. An agent that no longer knows a store would
-leave the segments there behind, and a recovery would lose them.
+An agent that does not know a store would leave the segments there behind, and a recovery would lose them.
 """
 
 from __future__ import annotations
 
-from hashlib import sha256
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 
-from ...follower.envelope import seal
-from ...follower.object_names import PART_OF, ROOT, STORES
-from ...follower.paired_stores import KIND, Pair, read_pair, unnamed_pairs
-from ...runtime.id_source import RandomIds
-from ...state.errors import InvalidRequest, ObjectExists
-from ...state.ids import FactId
-from ...storage.object_store import ObjectStore
-from ...storage.probe import PROBES
+from ...follower.paired_stores import unnamed_pairs
+from ...state.errors import InvalidRequest, ObjectNotFound, TierstateError
+from ...state.object_keys import ObjectKind, object_key
+from ...state.segment import RemoteSegment
 from ..opening.connection import Connection
+from ..opening.partitions import partitions_with_facts
 
-
-def pair_stores(connection: Connection) -> None:
-    """Pair each store of topics with the default store, at its first use. Call it before the first change.
-
-    Raises InvalidRequest for a store that belongs to another default store, and for a paired store that no rule names.
-    Raises the errors of stores that are used for the first time.
-    """
-    default, *others = connection.stores
-    for store in others:
-        key = f"{STORES}{sha256(store.description.encode()).hexdigest()[:32]}"
-        pair = read_pair(default, key)
-        if pair is None and _is_used(store):
-            pair = read_pair(default, key)  # another agent may have begun since the first look
-            if pair is None:
-                raise _taken(store)
-        pair = pair or _put(default, key, Pair(store.description, FactId.of(RandomIds().uuid())))
-        if (read_pair(store, PART_OF) or _put(store, PART_OF, pair)) != pair:
-            raise _taken(store)
-    require_every_store(connection)
+NAMED = 5
 
 
 def require_every_store(connection: Connection) -> None:
     """Raise InvalidRequest if a store of topics is paired with the default store, and no rule names it."""
     default, *others = connection.stores
     for key, pair in unnamed_pairs(default, {store.description for store in others}):
+        topics = list[str]()
+        with suppress(TierstateError):  # without brokers, the store alone is named
+            topics += islice(_topics_elsewhere(connection), NAMED)
         raise InvalidRequest(
             "segments may be in a store that no setting names: name it last in store.topics, or delete its object "
             "after you moved them",
             store=pair.url,
             object_key=key,
+            topics=",".join(topics) or None,
+            rule=f'"{"|".join(topics) or "the topics"}" = "{pair.url}"',
         )
 
 
-def _is_used(store: ObjectStore) -> bool:
-    """Return whether agents write to this store, as to one of all topics or of some."""
-    return any(not info.key.startswith(PROBES) for info in store.list(ROOT))
-
-
-def _taken(store: ObjectStore) -> InvalidRequest:
-    return InvalidRequest(
-        "another tierstate uses this store of topics: name another bucket or prefix, or delete this object if that "
-        "tierstate is gone",
-        store=store.description,
-        object_key=PART_OF,
-    )
-
-
-def _put(store: ObjectStore, key: str, pair: Pair) -> Pair:
-    """Return the pair that is there afterwards: agents start at the same time."""
-    try:
-        store.put_if_absent(key, seal(KIND, pair))
-    except ObjectExists:
-        return read_pair(store, key) or pair
-    return pair
+def _topics_elsewhere(connection: Connection) -> Iterator[str]:
+    """Yield the topics whose newest segment is in no store that the settings name."""
+    follower, newest = connection.view(), dict[str, RemoteSegment]()
+    for view in map(follower.partition, partitions_with_facts(follower, None, None)):
+        for segment in view.readable:
+            if segment.topic not in newest or newest[segment.topic].copied_at < segment.copied_at:
+                newest[segment.topic] = segment
+    for topic, segment in sorted(newest.items()):
+        try:
+            connection.store.head(object_key(segment.object_key, ObjectKind.MANIFEST))
+        except ObjectNotFound:
+            yield topic

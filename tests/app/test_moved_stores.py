@@ -54,6 +54,15 @@ def test_a_named_target_is_opened_with_its_own_options() -> None:
         place(access_key_id="k2")
 
 
+@pytest.mark.parametrize("url", ["s3://new", "s3://new/tier/", "s3://new/tie", "s3://ne"])
+def test_a_prefix_in_a_named_bucket_is_opened_with_the_options_of_that_bucket(url: str) -> None:
+    named = place(url=url, endpoint="https://two", access_key_id="k2", secret_access_key="s2")
+    endpoint = "https://two" if url in ("s3://new", "s3://new/tier/") else "https://one"
+    assert named.options_of("s3://new/tier", None).endpoint == endpoint
+    if endpoint == "https://two":
+        assert target_of(named, moved_to("s3://new/tier", endpoint)).options.keys == ("k2", "s2")
+
+
 def test_processes_of_a_scan_follow_a_move_too() -> None:
     named = {"url": "s3://new/tier", "endpoint": "https://two"}
     access = pickle.loads(pickle.dumps(access_by(Settings.model_validate({"store": OWN, "next_store": named}))))

@@ -12,8 +12,8 @@ from tests.twins.manual_clock import ManualClock
 from tierstate.app.opening.connection import Connection
 from tierstate.app.opening.moved import place_of
 from tierstate.app.opening.split_reads import access_by
-from tierstate.app.operating.topic_stores import pair_stores, require_every_store
-from tierstate.follower.object_names import LOCK
+from tierstate.app.operating.topic_stores import require_every_store
+from tierstate.follower.object_names import LOCK, PART_OF
 from tierstate.runtime.effective_settings import effective
 from tierstate.runtime.settings import Settings
 from tierstate.runtime.settings_load import load_settings
@@ -96,7 +96,7 @@ def test_tasks_of_spark_read_from_the_stores_of_topics(tmp_path: Path) -> None:
             assert isinstance(reads.store, RoutedStore)
             stores: Any = reads.store.stores[1:]
             assert [(each.bucket, each.options.keys) for each in stores] == [("audit", ("k2", "s2")), ("x", ("k", "s"))]
-            assert all(isinstance(each, S3Store) for each in stores)
+            assert all(isinstance(each.bare, S3Store) for each in stores)
 
 
 @pytest.fixture
@@ -108,6 +108,13 @@ def folders(tmp_path: Path) -> dict[str, str]:
 
 def opened(url: str, topics: dict[str, str]) -> Connection:
     return Connection(Settings.model_validate({"store": {"url": url, "topics": topics}}))
+
+
+def pair_stores(connection: Connection) -> None:
+    stores: Any = connection.stores[1:]
+    for store in stores:
+        store.pair()
+    require_every_store(connection)
 
 
 def test_a_store_of_topics_belongs_to_one_default_store_and_is_not_forgotten(folders: dict[str, str]) -> None:
@@ -127,6 +134,24 @@ def test_a_store_of_topics_belongs_to_one_default_store_and_is_not_forgotten(fol
         pair_stores(connection)
 
 
+def test_nothing_is_written_in_a_store_of_topics_before_both_stores_know_that_they_belong_together(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
+    one, two, audit = (folders[name] for name in ("one", "two", "audit"))
+    key = "audit-AAAAAAAAAAAAAAAAAAAAAA/0/00000000000000000000-AAAAAAAAAAAAAAAAAAAAAA.log"
+    with opened(one, {"audit": audit}) as connection:
+        assert not list(connection.store.list(key))
+        assert not (tmp_path / "audit" / PART_OF).exists()
+        connection.store.put_if_absent(key, b"1")
+        assert (tmp_path / "audit" / PART_OF).exists()
+    with opened(two, {"audit": audit}) as connection:
+        for change in (connection.store.delete, lambda key: connection.store.put_if_absent(f"{key}x", b"2")):
+            with pytest.raises(InvalidRequest, match="another tierstate"):
+                change(key)
+    with opened(one, {"audit": audit}) as connection:
+        assert [each.key for each in connection.store.list(key)] == [key]
+
+
 def test_a_missing_object_names_the_store_of_topics_that_no_rule_names(folders: dict[str, str]) -> None:
     one, audit, old = (folders[name] for name in ("one", "audit", "old"))
     with opened(one, {"audit": audit, "old": old}) as connection:
@@ -134,9 +159,6 @@ def test_a_missing_object_names_the_store_of_topics_that_no_rule_names(folders: 
     segment = "audit-AAAAAAAAAAAAAAAAAAAAAA/0/00000000000000000000-AAAAAAAAAAAAAAAAAAAAAA.rsm-manifest"
     cases = [(segment, {"x": old}, audit), (segment, {"audit": old}, audit), (LOCK, {"x": old}, None)]
     cases += [(segment, {"x": audit, "old": old}, None)]
-    with opened(audit, {}) as connection:
-        connection.store.put_if_absent(segment.replace("-A", "-there-A", 1), b"1")
-    cases += [(segment.replace("-A", "-there-A", 1), {"x": audit, "old": old}, audit)]
     for key, topics, unnamed in cases:
         with opened(one, topics) as connection, pytest.raises(ObjectNotFound) as missing:
             connection.store.get(key)

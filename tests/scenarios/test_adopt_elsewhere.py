@@ -76,7 +76,10 @@ def test_encrypted_segments_in_two_buckets_are_adopted_under_another_key_after_k
     lost.close()
 
     source = "s3://lost/tier"
-    set_up(house, f'[next_store]\nurl = "{source}"\n{s3.lines}')
+    set_up(house, f'[next_store]\nurl = "s3://lost"\n{s3.lines}')
+    plan = house.json("adopt", topic, "--from", source, code=4)["partitions"][0]
+    assert (plan["adopted"], len(plan["problems"]), len(plan["behind_a_hole"])) == ([], count, 0)
+    assert all("no key ring was given: set encryption.keyring" in each["problem"] for each in plan["problems"])
     refused = house.run("adopt", topic, "--from", source, "--execute", code=4)
     assert "segment is encrypted and no key ring was given: set encryption.keyring" in refused.stdout
     set_up(house, f'[encryption]\nkeyring = "{ring}"\n')

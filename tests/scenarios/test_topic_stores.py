@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,6 @@ from tests.scenarios.house import House, eventually, run
 from tests.scenarios.test_migrate import REGION, Reader
 from tierstate.follower.object_names import PART_OF, STORES
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.storage.directory import DirectoryStore
 
 pytestmark = pytest.mark.kafka
 RECORDS = 2_000
@@ -146,13 +148,16 @@ def test_no_agent_forgets_a_store_or_shares_it_and_expired_segments_go_from_both
     assert tiers.segments()
     checked = house.json("check")
     assert next(
-        f"s3://{tiers.bucket}/a; before" in each["detail"] for each in checked if each["check"] == "object store"
+        f"s3://{tiers.bucket}/a; before" in each["detail"]
+        for each in checked
+        if each["check"] == f"store s3://{tiers.bucket}/a"
     )
     with_rule = house.config.read_text()
     house.config.write_text(config)
     refused = run("agent", "--once", "--config", str(house.config))
     assert refused.returncode == 2, refused.stderr
     assert "no setting names: name it last in store.topics" in refused.stderr
+    assert f'"{audit}" = "s3://{tiers.bucket}/a"' in refused.stderr
     assert "no setting names" in run("check", "--config", str(house.config)).stdout
     house.config.write_text(with_rule)
     with house.agent():
@@ -162,16 +167,101 @@ def test_no_agent_forgets_a_store_or_shares_it_and_expired_segments_go_from_both
     house.run("verify", audit, "--level", "1")
 
 
-def test_a_store_of_topics_that_is_away_at_an_agents_start_is_paired_before_it_is_used(tiers: Tiers) -> None:
-    house, away = tiers.house, tiers.house.folder / "away"
+def test_segments_of_a_rule_that_no_longer_matches_are_read_and_deleted_where_they_are(tiers: Tiers) -> None:
+    house = tiers.house
     audit = house.create("audit")
+    tiers.add_rule()
     house.append(audit, RECORDS)
-    with house.config.open("a") as file:
-        file.write(f'[store.topics]\n".*-audit" = "{away.as_uri()}"\n')
-    with house.agent() as agent:
-        time.sleep(2.0)
-        assert agent.process.poll() is None
-        DirectoryStore(away).close()
-        eventually(lambda: list(away.rglob("*.rsm-manifest")))
-        assert (away / PART_OF).exists()
-        assert list((house.store / STORES).iterdir())
+    with house.agent():
+        eventually(lambda: len(house.logs(audit)) == 1)
+    there = tiers.segments()
+    assert there
+    house.config.write_text(house.config.read_text().replace(".*-audit", ".*-others"))
+    house.append(audit, RECORDS, first=RECORDS)
+    with house.agent():
+        eventually(lambda: len(house.logs(audit)) == 1 and house.manifests(audit))
+        assert house.holds(audit, 2 * RECORDS)
+        house.run("verify", audit, "--level", "3")
+        house.run("sweep")
+        assert house.json("status", audit)[0]["trouble"] == []
+        house.run("delete-records", f"{audit}:0", "--before", str(RECORDS), "--execute")
+        eventually(lambda: len(tiers.segments()) <= 1)
+        assert not set(there[:-1]) & set(tiers.segments())
+    assert not {key.rpartition(".")[0] for key in tiers.remote() if ".log" in key} - {
+        key.rpartition(".")[0] for key in tiers.segments()
+    }
+    house.run("verify", audit, "--level", "1")
+    moved = house.json("migrate", "--topic", ".*-audit", "--execute")
+    assert set(moved["steps"]) <= {"streamed", "proven"}
+    house.run("migrate", "--topic", ".*-audit", "--finish", "--execute")
+    assert tiers.segments() == []
+
+
+@contextmanager
+def silent_s3(bucket: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the URL of an S3 server that takes connections and never answers, and a function that lets it answer."""
+    with ExitStack() as opened:
+        silent = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = silent.getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+
+        def answer() -> Any:
+            silent.close()
+            server = ThreadedMotoServer("127.0.0.1", port=port, verbose=False)
+            server.start()
+            opened.callback(server.stop)
+            client = boto3.client("s3", endpoint_url=url, region_name=REGION)
+            opened.callback(client.close)
+            client.create_bucket(Bucket=bucket)
+            return client
+
+        yield url, answer
+
+
+def test_a_store_of_topics_that_is_away_at_the_start_stops_only_its_own_topics_until_it_is_back(tiers: Tiers) -> None:
+    house, bucket = tiers.house, f"{tiers.bucket}-b"
+    audit, orders = house.create("audit", partitions=6), house.create("orders")
+    for partition in range(6):  # more than copy.concurrency
+        house.append(audit, RECORDS, partition=partition)
+    house.append(orders, RECORDS)
+    with silent_s3(bucket) as (url, answer):
+        options = f'endpoint = "{url}"\nregion = "{REGION}"\n'
+        with house.config.open("a") as file:
+            file.write(f'[store.topics.".*-audit"]\nurl = "s3://{bucket}/a"\n{options}')
+        with house.agent() as agent:
+            eventually(lambda: len(house.logs(orders)) == 1, 40.0)  # copied and trimmed
+            assert not house.manifests(audit)
+            status = eventually(
+                lambda: next(
+                    (
+                        each["agent"]
+                        for each in house.json("describe", f"{audit}:0")
+                        if each["agent"].get("not_copied_reason") == "store-away"
+                    ),
+                    None,
+                )
+            )
+            assert f"s3://{bucket}/a" in status["not_copied"]
+            assert f"s3://{bucket}/a" in status["store_away"]
+            assert house.json("describe", f"{orders}:0")[0]["agent"]["store_away"] is None
+            (sample,) = [line for line in agent.metrics().splitlines() if f'store="s3://{bucket}/a"' in line]
+            assert (sample.startswith("tierstate_object_store_away"), sample.split()[-1]) == (True, "1.0")
+            wrong = [
+                each
+                for each in json.loads(run("check", "--json", "--config", str(house.config)).stdout)
+                if each["state"] == "wrong"
+            ]
+            assert [each["check"] for each in wrong] == [f"store s3://{bucket}/a"]
+            _, gateway = house.gateway()
+            assert not Reader(gateway, orders, RECORDS).round()
+            sweep = run("sweep", "--json", "--config", str(house.config))
+            assert (sweep.returncode, f"s3://{bucket}/a" in sweep.stderr) == (3, True)
+            assert not list((house.store / STORES).rglob("*"))
+            client = answer()
+            eventually(lambda: all(len(house.logs(audit, partition)) == 1 for partition in range(6)))
+            keys = [each["Key"] for each in client.list_objects_v2(Bucket=bucket)["Contents"]]
+            assert f"a/{PART_OF}" in keys
+            assert len(list((house.store / STORES).iterdir())) == 1
+            assert not Reader(gateway, audit, RECORDS).round()
+        house.run("sweep")
+        assert house.holds(audit, RECORDS, partition=5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.verdicts import PROMISES
-from tierstate.state.errors import ObjectNotFound, StorageUnavailable
+from tierstate.state.errors import UNNAMED_STORE, ObjectNotFound, StorageUnavailable
 from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import ByteRange
@@ -182,3 +182,41 @@ def test_reads_are_near_only_if_every_store_is(own: DirectoryStore, default: Mem
     assert near.read_into(AUDIT, 1, target := memoryview(bytearray(3))) == 3
     assert bytes(target) == b"yte"
     assert not isinstance(RoutedStore(default, [("audit", own)], ObjectKeys()), NearStore)
+
+
+def test_what_remains_in_a_store_whose_rule_no_longer_matches_is_read_listed_and_deleted(
+    routed: RoutedStore, default: MemoryStore, own: DirectoryStore
+) -> None:
+    folder = AUDIT.removesuffix(NAME)
+    routed.put_if_absent(AUDIT, b"1234")
+
+    def changed() -> RoutedStore:
+        return RoutedStore(default, [("other", own)], ObjectKeys())
+
+    assert changed().get(AUDIT) == b"1234"
+    assert b"".join(changed().stream_range(AUDIT, ByteRange(1, 3))) == b"23"
+    assert [each.key for each in changed().list(folder)] == [AUDIT]
+    for look in (lambda store: store.head(AUDIT), lambda store: list(store.list(folder))):
+        own.put_if_absent(AUDIT, b"1234") if not list(own.list()) else None
+        store = changed()
+        look(store)
+        store.delete(AUDIT)
+        assert list(own.list()) == []
+        with pytest.raises(ObjectNotFound):
+            store.head(AUDIT)
+    assert list(default.list()) == []
+
+
+def test_a_topic_of_another_store_waits_for_no_store_that_is_away_and_calls_nothing_of_it_missing(
+    default: MemoryStore, tmp_path: Path
+) -> None:
+    away = DirectoryStore(tmp_path / "away", make=False)
+    store = RoutedStore(default, [("audit.*", away)], ObjectKeys())
+    store.put_if_absent(ORDERS, b"1")
+    assert [each.key for each in store.list(ORDERS.removesuffix(NAME))] == [ORDERS]
+    store.delete(ORDERS)
+    with pytest.raises(ObjectNotFound) as missing:
+        store.head(ORDERS)
+    assert missing.value.facts[UNNAMED_STORE] == away.description
+    with pytest.raises(StorageUnavailable):
+        list(store.list(AUDIT.removesuffix(NAME)))
