@@ -20,7 +20,7 @@ from .crc32c import extended
 from .object_store import ObjectReader, ObjectStore
 from .segment.in_order import in_order
 
-AT_ONCE = 8
+AT_ONCE = 16
 """Objects that are copied at a time. `parts.PartShares` bounds their memory."""
 
 
@@ -144,13 +144,9 @@ def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> D
     ObjectNotFound for the source.
     """
     # A checksum that the source does not keep is made of its bytes, by streaming.
-    if (
-        isinstance(target, CopiesObjects)
-        and target.reaches(source)
-        and source.head(info.key).crc32c is not None
-        and target.copy_from(source, info.key)
-    ):
-        done, same = Done.BY_STORE, is_same(source, target, info.key)
+    kept = source.head(info.key).crc32c if copies_from(target, source) else None
+    if kept is not None and isinstance(target, CopiesObjects) and target.copy_from(source, info.key):
+        done, same = Done.BY_STORE, kept == target.head(info.key).crc32c or is_same(source, target, info.key)
     else:
         checksum = 0
 
@@ -161,7 +157,8 @@ def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> D
                 yield piece
 
         target.put_stream(info.key, pieces())
-        same = checksum == target.head(info.key).crc32c or checksum == _checksum_as_read(target, info.key)
+        copy = target.head(info.key)
+        same = checksum == copy.crc32c or checksum == _checksum_as_read(target, copy)
         done = Done.STREAMED
     if not same:
         target.delete(info.key)
@@ -174,16 +171,15 @@ def is_same(source: ObjectStore, target: ObjectStore, key: str) -> bool:
 
     Raises ObjectNotFound.
     """
-    kept = source.head(key).crc32c
-    if kept is not None and kept == target.head(key).crc32c:
+    one, other = source.head(key), target.head(key)
+    if one.crc32c is not None and one.crc32c == other.crc32c:
         return True
-    return _checksum_as_read(source, key) == _checksum_as_read(target, key)
+    return _checksum_as_read(source, one) == _checksum_as_read(target, other)
 
 
-def _checksum_as_read(store: ObjectReader, key: str) -> int:
-    info = store.head(key)
-    store.drop_cached(key)
+def _checksum_as_read(store: ObjectReader, info: ObjectInfo) -> int:
+    store.drop_cached(info.key)
     checksum = 0
-    for piece in store.stream_range(key, ByteRange(0, info.size)) if info.size else ():
+    for piece in store.stream_range(info.key, ByteRange(0, info.size)) if info.size else ():
         checksum = extended(checksum, piece)
     return checksum
