@@ -6,6 +6,7 @@ CRC-32C of both sides is equal. The target must have no other writer and no read
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from ..state.errors import CorruptData, ObjectExists, ObjectNotFound
 from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange, TimestampMs
 from .crc32c import extended
-from .object_store import ObjectReader, ObjectStore
+from .object_store import MIB, ObjectReader, ObjectStore
 from .segment.in_order import in_order
 
 AT_ONCE = 16
-"""Objects that are copied at a time. `parts.PartShares` bounds their memory."""
+"""Objects that are copied at a time. So many small ones share a commit of a file system's journal."""
+SMALL_BYTES = MIB
+_large = threading.BoundedSemaphore(8)
+"""Objects above `SMALL_BYTES` that are streamed at a time. In a folder, more of them slow each other down."""
 
 
 class Done(StrEnum):
@@ -148,15 +152,7 @@ def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> D
     if kept is not None and isinstance(target, CopiesObjects) and target.copy_from(source, info.key):
         done, same = Done.BY_STORE, kept == target.head(info.key).crc32c or is_same(source, target, info.key)
     else:
-        checksum = 0
-
-        def pieces() -> Iterator[bytes]:
-            nonlocal checksum
-            for piece in source.stream_range(info.key, ByteRange(0, info.size)) if info.size else ():
-                checksum = extended(checksum, piece)
-                yield piece
-
-        target.put_stream(info.key, pieces())
+        checksum = _streamed(source, target, info)
         copy = target.head(info.key)
         same = checksum == copy.crc32c or checksum == _checksum_as_read(target, copy)
         done = Done.STREAMED
@@ -164,6 +160,25 @@ def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> D
         target.delete(info.key)
         raise CorruptData("the copy has other bytes than its source", object_key=info.key)
     return done
+
+
+def _streamed(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> int:
+    """Copy the bytes, those of a small object by one request each way. Return the CRC-32C of the source's bytes."""
+    checksum = 0
+    if info.size <= SMALL_BYTES:
+        data = source.get(info.key)
+        target.put_if_absent(info.key, data)
+        return extended(checksum, data)
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal checksum
+        for piece in source.stream_range(info.key, ByteRange(0, info.size)):
+            checksum = extended(checksum, piece)
+            yield piece
+
+    with _large:
+        target.put_stream(info.key, pieces())
+    return checksum
 
 
 def is_same(source: ObjectStore, target: ObjectStore, key: str) -> bool:

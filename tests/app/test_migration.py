@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import count
 
 import pytest
@@ -130,13 +129,13 @@ def test_a_copy_that_arrives_damaged_does_not_count() -> None:
     world = World()
 
     class Lying(NamedStore):
-        def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = 0) -> int:
-            return super().put_stream(key, [b"?", *pieces])
+        def put_if_absent(self, key: str, data: Data) -> None:
+            super().put_if_absent(key, b"?" + bytes(data) if key.startswith("t/") else data)
 
     world.target = Lying("s3://new", world.clock, lambda *_: None)
     with pytest.raises(CorruptData, match="other bytes than its source"):
         world.migrate()
-    assert world.target.objects() == {}
+    assert not [key for key in world.target.objects() if key.startswith("t/")]
     world.wait(PERIOD)
     assert world.claim.proof.copy is None
 
