@@ -17,6 +17,9 @@ from .object_store import MIB, Data
 BLOCK_BYTES = MIB
 """Size of one write request to the disk, and of the buffer of each writer."""
 
+_KEPT = 8
+_free: list[mmap.mmap] = []
+"""Buffers for the next writers, at most `_KEPT`. The page faults of a new one cost more than a small object."""
 _NOT_HERE = {errno.EINVAL, errno.EOPNOTSUPP}
 
 
@@ -37,7 +40,7 @@ class DirectFile:
         rest = memoryview(data).cast("B")
         size = len(rest)
         if self._block is None:
-            self._block = mmap.mmap(-1, BLOCK_BYTES)
+            self._block = _block()
         while rest:
             count = min(len(rest), BLOCK_BYTES - self._filled)
             self._block[self._filled : self._filled + count] = rest[:count]
@@ -50,6 +53,8 @@ class DirectFile:
         """Write the rest and fsync the file. Do not call `write` afterwards."""
         if self._block is not None:
             self._through_cache(memoryview(self._block)[: self._filled])
+            if len(_free) < _KEPT:
+                _free.append(self._block)
             self._block = None
         os.fsync(self._descriptor)
 
@@ -78,3 +83,10 @@ class DirectFile:
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         if bool(flags & os.O_DIRECT) != direct:
             fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags ^ os.O_DIRECT)
+
+
+def _block() -> mmap.mmap:
+    try:
+        return _free.pop()
+    except IndexError:
+        return mmap.mmap(-1, BLOCK_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # a forked process has its own

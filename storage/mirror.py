@@ -6,6 +6,7 @@ CRC-32C of both sides is equal. The target must have no other writer and no read
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from ..state.errors import CorruptData, ObjectExists, ObjectNotFound
 from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange, TimestampMs
 from .crc32c import extended
-from .object_store import ObjectReader, ObjectStore
+from .object_store import MIB, ObjectReader, ObjectStore
 from .segment.in_order import in_order
 
-AT_ONCE = 8
-"""Objects that are copied at a time. `parts.PartShares` bounds their memory."""
+AT_ONCE = 16
+"""Objects that are copied at a time. So many small ones share a commit of a file system's journal."""
+SMALL_BYTES = MIB
+_large = threading.BoundedSemaphore(8)
+"""Objects above `SMALL_BYTES` that are streamed at a time. In a folder, more of them slow each other down."""
 
 
 class Done(StrEnum):
@@ -144,24 +148,13 @@ def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> D
     ObjectNotFound for the source.
     """
     # A checksum that the source does not keep is made of its bytes, by streaming.
-    if (
-        isinstance(target, CopiesObjects)
-        and target.reaches(source)
-        and source.head(info.key).crc32c is not None
-        and target.copy_from(source, info.key)
-    ):
-        done, same = Done.BY_STORE, is_same(source, target, info.key)
+    kept = source.head(info.key).crc32c if copies_from(target, source) else None
+    if kept is not None and isinstance(target, CopiesObjects) and target.copy_from(source, info.key):
+        done, same = Done.BY_STORE, kept == target.head(info.key).crc32c or is_same(source, target, info.key)
     else:
-        checksum = 0
-
-        def pieces() -> Iterator[bytes]:
-            nonlocal checksum
-            for piece in source.stream_range(info.key, ByteRange(0, info.size)) if info.size else ():
-                checksum = extended(checksum, piece)
-                yield piece
-
-        target.put_stream(info.key, pieces())
-        same = checksum == target.head(info.key).crc32c or checksum == _checksum_as_read(target, info.key)
+        checksum = _streamed(source, target, info)
+        copy = target.head(info.key)
+        same = checksum == copy.crc32c or checksum == _checksum_as_read(target, copy)
         done = Done.STREAMED
     if not same:
         target.delete(info.key)
@@ -169,21 +162,39 @@ def copy_object(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> D
     return done
 
 
+def _streamed(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> int:
+    """Copy the bytes, those of a small object by one request each way. Return the CRC-32C of the source's bytes."""
+    checksum = 0
+    if info.size <= SMALL_BYTES:
+        data = source.get(info.key)
+        target.put_if_absent(info.key, data)
+        return extended(checksum, data)
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal checksum
+        for piece in source.stream_range(info.key, ByteRange(0, info.size)):
+            checksum = extended(checksum, piece)
+            yield piece
+
+    with _large:
+        target.put_stream(info.key, pieces())
+    return checksum
+
+
 def is_same(source: ObjectStore, target: ObjectStore, key: str) -> bool:
     """Return whether both objects have the same CRC-32C: as the stores keep it, else of their bytes as read now.
 
     Raises ObjectNotFound.
     """
-    kept = source.head(key).crc32c
-    if kept is not None and kept == target.head(key).crc32c:
+    one, other = source.head(key), target.head(key)
+    if one.crc32c is not None and one.crc32c == other.crc32c:
         return True
-    return _checksum_as_read(source, key) == _checksum_as_read(target, key)
+    return _checksum_as_read(source, one) == _checksum_as_read(target, other)
 
 
-def _checksum_as_read(store: ObjectReader, key: str) -> int:
-    info = store.head(key)
-    store.drop_cached(key)
+def _checksum_as_read(store: ObjectReader, info: ObjectInfo) -> int:
+    store.drop_cached(info.key)
     checksum = 0
-    for piece in store.stream_range(key, ByteRange(0, info.size)) if info.size else ():
+    for piece in store.stream_range(info.key, ByteRange(0, info.size)) if info.size else ():
         checksum = extended(checksum, piece)
     return checksum

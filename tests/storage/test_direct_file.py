@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tierstate.state.errors import StorageFull
+from tierstate.storage import direct_file
 from tierstate.storage.direct_file import BLOCK_BYTES, DirectFile
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import MIB
@@ -57,6 +58,25 @@ def test_all_bytes_are_there_in_order(tmp_path: Path, size: int, piece_bytes: in
     size = min(size, 5000 * piece_bytes)
     with written(tmp_path / "file", NOISE[:size], piece_bytes):
         assert (tmp_path / "file").read_bytes() == NOISE[:size]
+
+
+def test_files_that_are_written_at_the_same_time_have_their_own_bytes_and_an_earlier_file_gives_its_buffer(
+    tmp_path: Path,
+) -> None:
+    direct_file._free.clear()
+    with written(tmp_path / "earlier", NOISE[:PAGE], PAGE):
+        [kept] = direct_file._free
+    with (tmp_path / "one").open("wb") as one, (tmp_path / "other").open("wb") as other:
+        files = [DirectFile(one.fileno()), DirectFile(other.fileno())]
+        for at in range(0, len(NOISE), 100_000):
+            files[0].write(NOISE[at : at + 100_000])
+            files[1].write(NOISE[::-1][at : at + 100_000])
+        for file in files:
+            file.sync()
+    assert (tmp_path / "one").read_bytes() == NOISE
+    assert (tmp_path / "other").read_bytes() == NOISE[::-1]
+    assert direct_file._free[0] is kept
+    assert len(direct_file._free) == 2
 
 
 def test_what_a_folder_stores_is_not_in_the_page_cache_but_for_its_end(tmp_path: Path) -> None:
