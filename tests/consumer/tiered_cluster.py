@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -85,6 +86,8 @@ class TieredCluster:
         self.run("agent", "--once")
         if "endpoint" in self.store:
             until(lambda: self._trimmed(topic, before), lambda: self.run("agent", "--once"))
+            time.sleep(1)
+            self.run("agent", "--once")  # trims the segments whose second had not ended
         return self._starts(topic, partitions)
 
     def _trimmed(self, topic: str, before: list[int]) -> bool:

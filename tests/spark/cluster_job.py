@@ -1,4 +1,5 @@
-"""The job that runs on the cluster: reads a topic, slowly if asked to, and prints its findings as one line of JSON."""
+"""The job that runs on the cluster: reads a topic, holds its tasks if asked to, and prints its findings as one line of
+JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+HELD_AT_MOST_S = 600
 
-def main(options: dict[str, str], flags: str, pause_s: float, config: dict[str, str]) -> None:
+
+def main(options: dict[str, str], flags: str, hold: bool, config: dict[str, str]) -> None:
+    """Hold tasks until the file ``flags``-go is there: then a test knows what runs while it does something."""
     import tierstate.spark
 
     spark = tierstate.spark.session("cluster job", config=config)
@@ -29,7 +33,9 @@ def main(options: dict[str, str], flags: str, pause_s: float, config: dict[str, 
                 sums[0] += 1
                 sums[1] += row["offset"]
                 sums[2] += zlib.crc32(b"%d %s %s" % (row["offset"], row["key"], row["value"]))
-            time.sleep(pause_s)
+        ends = time.monotonic() + HELD_AT_MOST_S
+        while hold and not Path(f"{flags}-go").exists() and time.monotonic() < ends:
+            time.sleep(0.05)
         columns = [[partition, *sums] for partition, sums in seen.items()]
         yield pa.RecordBatch.from_pydict(
             {name: [each[at] for each in columns] for at, name in enumerate(("partition", "count", "offsets", "sums"))}

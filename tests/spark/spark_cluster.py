@@ -29,6 +29,8 @@ SPARK_HOME = Path(pyspark.__file__).parent
 PATIENCE_S = 120.0
 WITHOUT = {"pyspark", "py4j"}
 """Spark brings its own."""
+DAEMON = "tierstate.spark.daemon"
+"""The module in the command lines of Python workers: `tierstate.spark.session` sets ``spark.python.daemon.module``."""
 
 
 class SparkCluster:
@@ -73,12 +75,12 @@ class SparkCluster:
 
     def python_workers(self) -> list[int]:
         """Return the executors' Python processes that work on a task, or did."""
-        return [pid for pid, _, line in processes(self.folder) if "pyspark.daemon" in line]
+        return [pid for pid, _, line in processes(self.folder) if DAEMON in line]
 
     def python_workers_of(self, executor: int) -> list[int]:
         """Return those of one executor, by its folder."""
         folder = self.executors()[executor]
-        return [pid for pid, cwd, line in processes(self.folder) if "pyspark.daemon" in line and cwd == folder]
+        return [pid for pid, cwd, line in processes(self.folder) if DAEMON in line and cwd == folder]
 
     def _begin(self, name: str, *command: str) -> None:
         log = open(self.folder / f"{name}.log", "wb")

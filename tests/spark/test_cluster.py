@@ -38,14 +38,13 @@ KEY, SECRET, BUCKET = "a-spark-user", "and-its-secret-key", "read-by-spark"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 """The credentials of the driver and of each node, as `spark-env.sh` sets them: they are in no message of Spark's."""
 RECORDS, PARTITIONS = 400, 4
-TASKS = 8
-PAUSE_S = 1.5
+TASKS, SLOTS = 8, 2
 PATIENCE_S = 400.0
 
 
 @dataclass
 class Job:
-    """A submitted job. ``flags`` has a file for each task that began."""
+    """A submitted job. ``flags`` has a file for each task that began; held tasks wait for ``flags``-go."""
 
     process: subprocess.Popen[str]
     flags: Path
@@ -56,6 +55,8 @@ class Job:
         assert self.process.poll() is None, self.output.read_text()
 
     def found(self) -> list[list[int]]:
+        """Let held tasks go on. Return the job's result."""
+        Path(f"{self.flags}-go").touch()
         self.process.wait(PATIENCE_S)
         printed_text = self.output.read_text()
         assert self.process.returncode == 0, printed_text
@@ -88,7 +89,7 @@ class Site:
             "minPartitions": str(TASKS),
         } | {name.replace("__", "."): value for name, value in more.items()}
 
-    def submit(self, options: dict[str, str], pause_s: float = 0.0, archive: bool = False, **config: str) -> Job:
+    def submit(self, options: dict[str, str], hold: bool = False, archive: bool = False, **config: str) -> Job:
         """Submit as docs/spark.md says, with this master. Without the archive the environment is where it was made, in
         a folder that all nodes share: unpacking takes half a minute.
         """
@@ -96,7 +97,7 @@ class Site:
         flags, events = self.folder / f"flags-{number}", self.folder / "events"
         flags.mkdir()
         events.mkdir(exist_ok=True)
-        request = {"options": options, "flags": str(flags), "pause_s": pause_s, "config": {}}
+        request = {"options": options, "flags": str(flags), "hold": hold, "config": {}}
         more = {
             "spark.executor.memory": "512m",
             "spark.driver.memory": "512m",
@@ -221,8 +222,8 @@ def test_credentials_that_are_missing_on_executors_are_one_sentence(site: Site) 
 
 def test_a_killed_executor_costs_time_and_no_record(site: Site) -> None:
     cluster, topic = tiered(site, "killed")
-    job = site.submit(site.options(topic, cluster), PAUSE_S)
-    job.begun(3)
+    job = site.submit(site.options(topic, cluster), hold=True)
+    job.begun(SLOTS)
     os.kill(min(site.spark.executors()), signal.SIGKILL)
     assert job.found() == expected()
     assert '"Event":"SparkListenerExecutorRemoved"' in site.events()
@@ -230,9 +231,11 @@ def test_a_killed_executor_costs_time_and_no_record(site: Site) -> None:
 
 def test_a_killed_python_costs_time_and_no_record(site: Site) -> None:
     cluster, topic = tiered(site, "python")
-    job = site.submit(site.options(topic, cluster), PAUSE_S)
-    job.begun(3)
-    for pid in site.spark.python_workers():
+    job = site.submit(site.options(topic, cluster), hold=True)
+    job.begun(SLOTS)
+    workers = site.spark.python_workers()
+    assert workers
+    for pid in workers:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     assert job.found() == expected()
@@ -248,9 +251,10 @@ def test_a_task_that_runs_twice_at_once_counts_once(site: Site) -> None:
         "spark_speculation_quantile": "0.25",
         "spark_speculation_minTaskRuntime": "100ms",
     }
-    job = site.submit(site.options(topic, cluster), PAUSE_S, **speculative)
-    job.begun(3)
+    job = site.submit(site.options(topic, cluster), hold=True, **speculative)
+    job.begun(SLOTS)
     stopped = site.spark.python_workers_of(min(site.spark.executors()))
+    assert stopped
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -265,7 +269,7 @@ def test_a_task_that_runs_twice_at_once_counts_once(site: Site) -> None:
 def test_records_trimmed_while_a_job_runs_are_read_from_the_remote_tier(site: Site) -> None:
     cluster, topic = tiered(site, "trimmed")
     cluster.produce(topic, RECORDS, 2 * RECORDS, PARTITIONS)
-    job = site.submit(site.options(topic, cluster), PAUSE_S)
+    job = site.submit(site.options(topic, cluster), hold=True)
     job.begun(1)
     starts = cluster.copy_and_trim(topic, PARTITIONS)
     assert min(starts) > RECORDS

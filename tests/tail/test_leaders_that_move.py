@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.leaders import in_sync, leader_of
-from tests.scenarios.house import House, eventually
+from tests.scenarios.house import House, eventually, run
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -91,6 +91,12 @@ def write_transactions(house: FetchHouse, topic: str, rounds: int) -> None:
 def copied_to(house: House, topic: str) -> int:
     facts = house.json("describe", f"{topic}:0")[0]
     return int(facts["highest_remote_offset"] or -1)
+
+
+def begins(house: House, topic: str) -> int | None:
+    """Return the topic's log start; None before its first term."""
+    done = run("describe", f"{topic}:0", "--json", "--config", str(house.config))
+    return json.loads(done.stdout)[0]["log_start_offset"] if done.returncode == 0 else None
 
 
 def both_digests(house: House, topic: str, *flags: str) -> list[Any]:
@@ -177,6 +183,7 @@ def test_what_somebody_deletes_while_it_is_fetched_is_a_gap_and_the_rest_is_copi
     with house.agent(*LATE):
         house.append(topic, 400)
         eventually(lambda: spooled(house) > 40_000, MOVED_S)
+        eventually(lambda: begins(house, topic) == 0, MOVED_S)  # otherwise nothing below 300 was ever tiered
         admin: Any = AdminClient({**house.kafka.client_config, "log_level": 0})
         start = TopicPartition(topic, 0, 300)
         admin.delete_records([start])[start].result(30)
