@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.docs.blocks import blocks_of
 from tests.scenarios.house import House, eventually
-from tests.scenarios.test_drill import commands
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -108,8 +108,9 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
         assert "tierstate recover --begin-history" in described["not_trimmed"]
         assert "tierstate_history_broken 1.0" in agent.metrics()
 
-    typed = [words for _, *words in commands("Brokers were restored from an older backup")]
-    assert typed == [
+    title = "Brokers were restored from an older backup"
+    (block,) = [each for each in blocks_of("docs/disasters.md") if each.heading == title]
+    assert [line.split()[1:] for line in block.commands()] == [
         ["recover", "--begin-history"],
         ["recover", "--begin-history", "--execute"],
         ["keep-prefix", "--execute"],
