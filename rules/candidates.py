@@ -58,7 +58,9 @@ def next_candidate(
         return Why(Reason.NO_LOCAL_SEGMENT, text)
     if segment.next_base > bounds.last_stable_offset:
         return why_not_stable(segment, bounds, pinned_s)
-    if not is_owned(next_offset, epochs.epoch_at(next_offset), view.lineage):
+    epoch = epochs.epoch_at(next_offset)
+    ruled = view.term is not None and view.term.epoch == bounds.leader_epoch  # otherwise a new term begins first
+    if epoch is None or (ruled and not is_owned(next_offset, epoch, view.lineage)):
         first = seen.checkpoint.first_offset if seen.checkpoint.entries else "none"
         text = f"no leader epoch of offset {next_offset} is known: the broker's checkpoint begins at {first}"
         return Why(Reason.NO_EPOCH, f"{text}, and the batch shows none that fits")

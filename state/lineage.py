@@ -147,9 +147,9 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
     return tuple(parts)
 
 
-def is_owned(offset: Offset, epoch: LeaderEpoch | None, lineage: Lineage) -> bool:
+def is_owned(offset: Offset, epoch: LeaderEpoch, lineage: Lineage) -> bool:
     """Return whether an offset with this epoch is in the lineage, by the rule of `readable_ranges`."""
-    if epoch is None or (span := lineage.owned_by(epoch)) is None:
+    if (span := lineage.owned_by(epoch)) is None:
         return False
     begins = span[0] <= offset or epoch == lineage.entries[0].epoch
     return begins and (span[1] is None or offset < span[1])

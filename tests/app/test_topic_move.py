@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from tierstate.app.operating.topic_move import TopicMove
 from tierstate.state.object_keys import ObjectKeys
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.mirror import Done
+from tierstate.storage.object_store import Data
 from tierstate.storage.routed import RoutedStore
 
 BASE = "audit-MWJ6FHTfRYy67jzwZdeqSQ/0/00000000000000001234-tqimKeZwStOEOwRzT3L5oQ"
@@ -25,10 +25,9 @@ class Watched(MemoryStore):
         self.during: Callable[[], object] = lambda: None
         self.deleted = deleted
 
-    def put_stream(self, key: str, pieces: Any, **options: Any) -> int:
-        content = b"".join(pieces)
+    def put_if_absent(self, key: str, data: Data) -> None:
         self.during()
-        return super().put_stream(key, [content], **options)
+        super().put_if_absent(key, data)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         self.deleted.append(self)

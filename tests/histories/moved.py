@@ -12,7 +12,7 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
@@ -390,7 +390,7 @@ GUARDS_OF_MOVES = ("writers have stopped", "a look before each change", "a look 
 """Names of guards without which one of these histories breaks a promise."""
 
 
-def broken_by_moves(seeds: range = range(3, 13)) -> str | None:
+def broken_by_moves(seeds: Iterable[int] = (3, 8, 29, 37)) -> str | None:
     """Return what breaks in the first broken world of these seeds, or None."""
     for seed in seeds:
         try:

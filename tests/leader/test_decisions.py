@@ -73,8 +73,11 @@ def test_an_offset_without_a_leader_epoch_is_not_copied_for_ever() -> None:
     sentence = "no leader epoch of offset 100 is known: the broker's checkpoint begins at 101"
     assert candidate == not_copied(Reason.NO_EPOCH, f"{sentence}, and the batch shows none that fits")
     assert next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 100))), NOW) == CANDIDATE
-    later = seen(epochs=Lineage.of((0, 0), (7, 100)))  # the term in force began before this epoch was known
-    assert kind_of(next_candidate(copied((0, 99)), later, NOW)) == Reason.NO_EPOCH
+    view, later = copied((0, 99)), Lineage.of((0, 0), (7, 100))  # the term in force has no epoch 7
+    assert view.term is not None
+    in_force = seen(epochs=later, bounds=replace(BOUNDS, leader_epoch=view.term.epoch))
+    assert kind_of(next_candidate(view, in_force, NOW)) == Reason.NO_EPOCH
+    assert next_candidate(view, seen(epochs=later), NOW) == CANDIDATE, "a new term begins first"
 
 
 @pytest.mark.parametrize(("stable", "copies"), [(201, True), (200, True), (199, False), (101, False), (100, False)])

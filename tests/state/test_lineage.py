@@ -281,4 +281,3 @@ def test_an_offset_is_owned_where_a_segment_with_its_epoch_would_be_readable() -
         if is_owned(Offset(offset), LeaderEpoch(epoch), lineage)
     ]
     assert owned == [(5, 2), (10, 2), (19, 2), (20, 3)]
-    assert not is_owned(Offset(5), None, lineage)
