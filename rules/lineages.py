@@ -65,11 +65,13 @@ def continued(view: PartitionView, checkpoint: Lineage, log: Lineage, earlier: S
 
     Terms began in the epochs of checkpoints, so the checkpoint is composed first. A log that begins below it may begin
     with an epoch in which no term began. Returns the first of these lineages that has a place for the remote segments:
-    the composed checkpoint with the log's epochs, the composed epochs of the log, the composed checkpoint.
+    the composed checkpoint with the log's epochs, the composed epochs of the log, the composed checkpoint. Without such
+    a lineage, returns the one that reaches furthest down.
     """
     composed = compose(checkpoint, earlier)[0]
     lineages = laid_over(composed, log), compose(log, earlier)[0], composed
-    return next((each for each in lineages if not view.cannot_place(each)), lineages[0])
+    furthest_down = min(lineages, key=lambda each: each.first_offset or 0)
+    return next((each for each in lineages if not view.cannot_place(each)), furthest_down)
 
 
 def term_due(view: PartitionView, seen: Observed, broker: BrokerId, address: str) -> str | None:

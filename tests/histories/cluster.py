@@ -65,6 +65,8 @@ class Cluster:
         self.looked, self.changes = -1, 0
         """The newest epoch whose leader's agent observed the log since the last change: emptied, or its past settled.
         """
+        self.served_again: int | None = None
+        """Where the log begins that forgot its log start, while its broker leads. Its term records this beginning."""
         self.unseen: set[int] = set()
         """Epochs without a trace: no agent observed their records, or those of earlier epochs, in time."""
         self.settled: set[int] = set()
@@ -141,8 +143,11 @@ class Cluster:
         self.epoch += 1
         kept = [entry for entry in chosen.epochs if entry[1] < chosen.end]
         chosen.epochs = [*kept, (self.epoch, chosen.end)]
-        if not kept and self.looked < self.epoch - 1:
+        elsewhere = self.served_again is not None and chosen.start > self.served_again
+        if not kept and (elsewhere or self.looked < self.epoch - 1):
             self.unseen.add(self.epoch)
+        if elsewhere:
+            self.served_again = None
 
     def restart(self) -> None:
         """Restart the leader's broker. No other broker can take over, so it leads again, in a new epoch.
@@ -150,8 +155,11 @@ class Cluster:
         Now and then it was killed before its log start was on the disk. The epoch checkpoint is written at once.
         """
         killed, since = self.fate("killed", self.epoch).random(), self.clock.now_ms() - self.trimmed_at
+        start = self.leader.start
         if killed < 0.4:
             self.leader.die(early=since < 5 * 60_000)
+        if self.leader.start < start:
+            self.served_again = self.leader.start
         self.leader.doomed = []
         self.elect_broker(self.leader)
 
@@ -159,7 +167,7 @@ class Cluster:
         """Delete all records of the leader and the online followers. ``cut`` lists the ones that were not copied."""
         if self.looked < self.epoch:
             self._lose_trace(self.leader.start, self.epoch)
-        self.changes, self.looked = self.changes + 1, -1
+        self.changes, self.looked, self.served_again = self.changes + 1, -1, None
         self.leader.take_all()
         for each in self.brokers:
             if each.online:
