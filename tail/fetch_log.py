@@ -186,10 +186,7 @@ class FetchLog(AbstractContextManager["FetchLog"]):
         return Touched(frozenset(), folders=True, blind=True)  # `partitions` is cheap, and no event reports new data
 
     def snapshot(self, partition: TopicIdPartition, name: str, log_start: Offset | None = None) -> LocalSnapshot:
-        """Fetch new data, and return the partition's state. Also raises the errors of a Fetch.
-
-        ``log_start`` has no effect: each Fetch returns it.
-        """
+        """Fetch new data and the log start, and return the partition's state. Also raises the errors of a Fetch."""
         with self._looking(partition) as tail:
             view = self._view(partition)
             try:
