@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,6 +17,10 @@ from ..state.errors import Unavailable
 
 if TYPE_CHECKING:
     from ..app.opening.connection import Advance
+
+
+FIRST_NOTE_S, NEXT_NOTE_S = 20.0, 60.0
+"""When work of unknown length is noted where stderr is no terminal, as in a container or a cron job."""
 
 
 class _CheckedFile(io.FileIO):
@@ -109,15 +114,44 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:
-        """Yield a function that advances a progress bar, shown if stderr is a terminal. ``total`` None is unknown."""
-        if self.quiet or not self._stderr.isatty():
+        """Yield a function that advances a progress bar, or notes now and then if stderr is no terminal.
+
+        ``total`` None is unknown.
+        """
+        if self.quiet:
             yield lambda amount: None
+            return
+        if not self._stderr.isatty():
+            with self._noted(label, total) as advance:
+                yield advance
             return
         from rich.progress import Progress
 
         with Progress(console=self._console(self._stderr), transient=True) as bar:
             task = bar.add_task(label, total=total)
             yield lambda amount: bar.advance(task, amount)
+
+    @contextlib.contextmanager
+    def _noted(self, label: str, total: int | None) -> Iterator[Advance]:
+        """Print a note of long work after `FIRST_NOTE_S`, and then every `NEXT_NOTE_S`."""
+        done, ended = [0], threading.Event()
+
+        def advance(amount: int) -> None:
+            done[0] += amount
+
+        def tell() -> None:
+            wait_s = FIRST_NOTE_S
+            while not ended.wait(wait_s):
+                self.note(f"{label}: {done[0]:,} of {total:,}" if total else f"{label} …")
+                wait_s = NEXT_NOTE_S
+
+        teller = threading.Thread(target=tell, name="progress", daemon=True)
+        teller.start()
+        try:
+            yield advance
+        finally:
+            ended.set()
+            teller.join()
 
     def _rich_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         from rich.table import Table

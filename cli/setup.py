@@ -31,8 +31,8 @@ def init(context: Context, partitions: int | None, replication_factor: int | Non
     """
     from ..app.opening.connection import open_store_of, tier_topic_spec
     from ..app.opening.moved import place_of
+    from ..app.operating.topic_stores import make_store_of_topics
     from ..broker.tier_topic_setup import TierTopicSpec, create_tier_topic, look_at_tier_topic
-    from ..storage.open import open_store
 
     with context.connected() as connection:
         settings = connection.reachable
@@ -48,8 +48,8 @@ def init(context: Context, partitions: int | None, replication_factor: int | Non
     if settings.store.url:
         with closing(open_store_of(settings, listener=context.note_event, make=True)) as store:
             used = _is_used(store)
-        for topics in place_of(settings).topics:
-            open_store(topics.url, topics.options, make=True).close()
+            for topics in place_of(settings).topics:
+                make_store_of_topics(store, topics)
     created = create_tier_topic(settings.kafka, spec, SystemClock().now_ms())
     look_at_tier_topic(settings.kafka, spec).require_safe()
     if output.as_json:

@@ -51,6 +51,11 @@ def unnamed_pairs(default: ObjectReader, named: Collection[str]) -> Iterator[tup
             yield info.key, pair
 
 
+def pair_key(store: ObjectStore) -> str:
+    """Return the key, in the default store, of the pair with this store of topics."""
+    return f"{STORES}{sha256(store.description.encode()).hexdigest()[:32]}"
+
+
 class PairedStore:
     """The store of topics ``bare``, which forwards calls by name. Its first change is preceded by `pair`. Thread-safe.
 
@@ -127,7 +132,7 @@ class PairedStore:
 
     @property
     def _key(self) -> str:
-        return f"{STORES}{sha256(self.bare.description.encode()).hexdigest()[:32]}"
+        return pair_key(self.bare)
 
     def _taken(self) -> InvalidRequest:
         return InvalidRequest(

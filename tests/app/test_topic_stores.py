@@ -12,14 +12,16 @@ from tests.twins.manual_clock import ManualClock
 from tierstate.app.opening.connection import Connection
 from tierstate.app.opening.moved import place_of
 from tierstate.app.opening.split_reads import access_by
-from tierstate.app.operating.topic_stores import require_every_store
+from tierstate.app.opening.store_place import TopicStore
+from tierstate.app.operating.topic_stores import make_store_of_topics, require_every_store
 from tierstate.follower.object_names import LOCK, PART_OF
 from tierstate.runtime.effective_settings import effective
 from tierstate.runtime.settings import Settings
 from tierstate.runtime.settings_load import load_settings
 from tierstate.spark.options import options_of, parse_options
-from tierstate.state.errors import UNNAMED_STORE, InvalidRequest, InvalidSettings, ObjectNotFound
+from tierstate.state.errors import UNNAMED_STORE, InvalidRequest, InvalidSettings, ObjectNotFound, StorageUnavailable
 from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.open import DEFAULT
 from tierstate.storage.routed import RoutedStore
 from tierstate.storage.s3 import S3Store
 
@@ -108,6 +110,20 @@ def folders(tmp_path: Path) -> dict[str, str]:
 
 def opened(url: str, topics: dict[str, str]) -> Connection:
     return Connection(Settings.model_validate({"store": {"url": url, "topics": topics}}))
+
+
+def test_init_makes_a_folder_for_topics_but_none_in_the_place_of_one_that_is_away(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
+    rule = TopicStore("audit", (tmp_path / "new").as_uri(), DEFAULT)
+    with opened(folders["one"], {"audit": rule.url}) as connection:
+        make_store_of_topics(connection.stores[0], rule)
+        pair_stores(connection)
+        make_store_of_topics(connection.stores[0], rule)
+        (tmp_path / "new").rename(tmp_path / "away")
+        with pytest.raises(StorageUnavailable, match="agents used this store of topics, and it is away"):
+            make_store_of_topics(connection.stores[0], rule)
+    assert not (tmp_path / "new").exists()
 
 
 def pair_stores(connection: Connection) -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
 from pathlib import Path
 
 import pytest
 
+from tierstate.cli import output
 from tierstate.cli.context import Context
 from tierstate.cli.main import run
 from tierstate.cli.output import Output
@@ -87,6 +89,18 @@ def test_progress_is_shown_only_on_a_terminal() -> None:
             advance(1)
         assert bool(stderr.getvalue()) is shown
         assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize(("total", "text"), [(None, "waiting for a lock …"), (3, "waiting for a lock: 0 of 3")])
+def test_long_work_is_noted_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, total: int | None, text: str
+) -> None:
+    monkeypatch.setattr(output, "FIRST_NOTE_S", 0.0)
+    stderr = io.StringIO()
+    with Output(stderr=stderr).progress("waiting for a lock", total):
+        while not stderr.getvalue():
+            time.sleep(0.001)
+    assert stderr.getvalue() == f"{text}\n"
 
 
 HOSTILE = "gro\u202epuorg\x1b[2J\x9b1m\u2066x\u2069\u200f"
