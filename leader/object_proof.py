@@ -78,9 +78,7 @@ class ObjectProof:
         try:
             info = self.store.head(key)
         except ObjectNotFound as error:
-            if (store := error.facts.get(UNNAMED_STORE)) is not None:
-                raise StorageUnavailable("the object may be in another store", object_key=key, store=store) from error
-            raise CorruptData("object of a live segment is missing", object_key=key) from error
+            raise _missing(error, key) from error
         if info.size != size:
             raise CorruptData(
                 "object of a live segment has another size", object_key=key, expected=size, found=info.size
@@ -96,9 +94,7 @@ class ObjectProof:
         try:
             manifest = read_manifest(self.store, key)
         except ObjectNotFound as error:
-            if (store := error.facts.get(UNNAMED_STORE)) is not None:
-                raise StorageUnavailable("the object may be in another store", object_key=key, store=store) from error
-            raise CorruptData("object of a live segment is missing", object_key=key) from error
+            raise _missing(error, key) from error
         except (CorruptData, InvalidRequest) as error:
             raise _not_restored(str(error), key) from error
         finding = found_by(manifest, segment.object_key, objects)
@@ -127,6 +123,12 @@ def require_decodable(segment: RemoteSegment, manifest: SegmentManifest) -> None
             batch=manifest.tierstate.undecodable,
             object_key=segment.object_key,
         )
+
+
+def _missing(error: ObjectNotFound, key: str) -> CorruptData | StorageUnavailable:
+    if (store := error.facts.get(UNNAMED_STORE)) is not None:
+        return StorageUnavailable("the object may be in another store", object_key=key, store=store)
+    return CorruptData("object of a live segment is missing", object_key=key)
 
 
 def _not_restored(problem: str, key: str) -> CorruptData:

@@ -92,9 +92,10 @@ def term_due(view: PartitionView, seen: Observed, broker: BrokerId, address: str
         return "its agent answers elsewhere"  # requests for reasons would go to the old address
     if is_emptied(view, bounds):
         return "the broker's log was emptied"
-    earlier = earlier_lineages(view, seen.checkpoint) if view.lineage_unknown else []
-    if view.lineage_unknown and not view.cannot_place(continued(view, seen.checkpoint, seen.epochs, earlier)):
-        return "the log's past is known now"
+    if view.lineage_unknown:
+        earlier = earlier_lineages(view, seen.checkpoint)
+        if not view.cannot_place(continued(view, seen.checkpoint, seen.epochs, earlier)):
+            return "the log's past is known now"
     return None
 
 

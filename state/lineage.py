@@ -73,8 +73,7 @@ def continued_down(checkpoint: Lineage, log_start: Offset, epoch_of: Callable[[O
             return checkpoint
         older.append(EpochEntry(epoch, at))
         at = Offset(at + bisect_right(range(at, first.start_offset), epoch, key=lambda each: epoch_of(Offset(each))))
-    joined = bool(older) and older[-1].epoch == first.epoch
-    return Lineage((*older, *checkpoint.entries[joined:]))
+    return laid_over(Lineage(tuple(older)), checkpoint) if older else checkpoint
 
 
 def compose(checkpoint: Lineage, earlier: Iterable[Lineage]) -> tuple[Lineage, bool]:
@@ -128,12 +127,11 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
     for at, entry in enumerate(entries):
         start = max(entry.start_offset, segment.offsets.start)
         end = entries[at + 1].start_offset - 1 if at + 1 < len(entries) else segment.offsets.end
-        span = lineage.owned_by(entry.epoch)
+        span = _readable_span(entry.epoch, lineage)
         if span is None or end < start:
             continue
         own_start, own_stop = span
-        if entry.epoch != lineage.entries[0].epoch:
-            start = max(start, own_start)
+        start = max(start, own_start)
         if own_stop is not None:
             end = min(end, own_stop - 1)
         if end < start:
@@ -149,10 +147,14 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
 
 def is_owned(offset: Offset, epoch: LeaderEpoch, lineage: Lineage) -> bool:
     """Return whether an offset with this epoch is in the lineage, by the rule of `readable_ranges`."""
-    if (span := lineage.owned_by(epoch)) is None:
-        return False
-    begins = span[0] <= offset or epoch == lineage.entries[0].epoch
-    return begins and (span[1] is None or offset < span[1])
+    span = _readable_span(epoch, lineage)
+    return span is not None and span[0] <= offset and (span[1] is None or offset < span[1])
+
+
+def _readable_span(epoch: LeaderEpoch, lineage: Lineage) -> tuple[Offset, Offset | None] | None:
+    """Return `Lineage.owned_by`, but from 0 on for the lineage's first epoch."""
+    span = lineage.owned_by(epoch)
+    return (Offset(0), span[1]) if span is not None and epoch == lineage.entries[0].epoch else span
 
 
 def shared_end(origin: Lineage, ruling: Lineage) -> Offset | None:

@@ -41,8 +41,7 @@ class StoreWatches:
     def trouble_of(self, topic: str, topic_id: str, partition: int) -> str | None:
         """Return why a store that may have objects of this partition does not answer; None if each one answers."""
         folder = self._connection.names.partition_prefix(topic, TopicId(topic_id), partition)
-        holders = getattr(self._connection.store, "holders", lambda key: self._connection.stores)(folder)
-        watches = (self._watches.get(store.description) for store in holders)
+        watches = (self._watches.get(store.description) for store in self._connection.holders(folder))
         return next((trouble for watch in watches if watch and (trouble := watch.trouble) is not None), None)
 
     def on_return(self, call: Callable[[], None]) -> None:

@@ -164,6 +164,11 @@ class Connection(Opened):
         stores: tuple[ObjectStore, ...] = getattr(self.store, "stores", (self.store,))
         return stores
 
+    def holders(self, key: str) -> tuple[ObjectStore, ...]:
+        """Return those of `stores` that may have the object with this key."""
+        of_key: Callable[[str], tuple[ObjectStore, ...]] | None = getattr(self.store, "holders", None)
+        return self.stores if of_key is None else of_key(key)
+
     @cached_property
     def followed(self) -> FollowedStore:
         """Return the store, with its methods for a move to another store."""

@@ -168,8 +168,8 @@ class SweepByHand:
         self.looks: list[SweepFindings] = []
         self.unseen: dict[str, TierstateError] = {}
         """The partitions whose objects may be in a store of topics that is away, by name, with its error."""
+        self._holders = connection.holders
         self._away = {store: error for store in connection.stores[1:] if (error := _error_of(store)) is not None}
-        self._holders = getattr(connection.store, "holders", lambda key: ())
 
     def partitions(self, topic_id: TopicId | None, number: int | None) -> list[TopicIdPartition]:
         """Return partitions that facts name, and those of tiered or chosen topics: objects may lack facts."""
