@@ -219,7 +219,7 @@ def silent_s3(bucket: str) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def test_a_store_of_topics_that_is_away_at_the_start_stops_only_its_own_topics_until_it_is_back(tiers: Tiers) -> None:
-    house, bucket = tiers.house, f"{tiers.bucket}-b"
+    house, bucket = tiers.house, f"b{tiers.bucket}"[:63]
     audit, orders = house.create("audit", partitions=6), house.create("orders")
     for partition in range(6):  # more than copy.concurrency
         house.append(audit, RECORDS, partition=partition)
