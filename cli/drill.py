@@ -22,7 +22,7 @@ from .restore_target import target_broker
 if TYPE_CHECKING:
     from ..app.opening.open import ReadersConnection
     from ..broker.open import Broker
-    from ..restore.drill import TopicDrill
+    from ..restore.drill import Behind, TopicDrill
     from ..restore.topic import Source
 
 COLUMNS = ("topic", "partition", "records", "outcome", "behind (RPO)", "seconds (RTO)", "whole topic, estimated")
@@ -200,20 +200,26 @@ def _show(context: Context, drills: Sequence[TopicDrill], document: dict[str, An
             compared = [each for each in drill.rows if each.partition == number]
             outcomes = {each.outcome for each in compared} or {"no record"}
             error = drill.errors.get(str(number)) or drill.errors.get("topic")
-            lag = drill.behind[number]
-            age = "" if lag.seconds is None else f", {show_duration(int(lag.seconds))}"
-            late = "unknown" if lag.offsets is None else f"{counted(lag.offsets, 'offset')}{age}"
             rows.append(
                 (
                     drill.source.name,
                     number,
                     sum(each.records for each in compared),
                     error or ", ".join(sorted(outcomes)),
-                    late,
+                    _late(drill.behind[number]),
                     f"{drill.seconds:.1f}",
                     f"about {show_duration(int(drill.whole_topic_s) + 1)}",
                 )
             )
     context.output.table(COLUMNS, rows)
+    for reason in sorted({lag.reason for drill in drills for lag in drill.behind.values() if lag.reason}):
+        context.output.note(f"the RPO is not known: {reason}")
     view_s, all_s = document["view_seconds"], document["rto_seconds"]
     context.output.note(f"{all_s:.1f} s in all, {view_s:.1f} s of them for the view")
+
+
+def _late(lag: Behind) -> str:
+    if lag.offsets is None or (lag.by == "groups" and lag.offsets == 0):
+        return "unknown"
+    age = "" if lag.seconds is None else f", {show_duration(int(lag.seconds))}"
+    return f"{'at least ' if lag.by == 'groups' else ''}{counted(lag.offsets, 'offset')}{age}"

@@ -51,12 +51,14 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Behind:
     """The distance of the bucket to the end of one partition. ``by``: the source of that end: the cluster, the offsets
-    of groups in the backup, or none. ``seconds``: the age of the oldest record that the bucket lacks, if it is known.
+    of groups in the backup, or none. That of groups is a lower bound. ``seconds``: the age of the oldest record that
+    the bucket lacks, if it is known. ``reason``: why the cluster did not tell the end.
     """
 
     by: str
     offsets: int | None = None
     seconds: float | None = None
+    reason: str | None = None
 
 
 @dataclass(slots=True)
@@ -160,13 +162,19 @@ def _compared(source: Source, target: Target, partition: int, errors: dict[str, 
 def behind(source: Source, cluster: Broker | None, backup: Backup | None, now: TimestampMs) -> Mapping[int, Behind]:
     """Return how far the bucket is behind the newest record of each partition that the cluster or the backup knows."""
     try:
-        if cluster is not None and describe_topic(cluster.raw, source.name).topic_id == source.topic_id:
+        if cluster is None:
+            reason = "the settings name no cluster"
+        elif describe_topic(cluster.raw, source.name).topic_id == source.topic_id:
             return {number: _behind_cluster(source, number, cluster, now) for number in source.ranges}
-    except TierstateError:
-        pass  # the cluster does not answer, or has lost the topic: the case that a restore is made for
+        else:
+            reason = "the cluster has a newer topic of this name"
+    except TierstateError as error:  # the cluster is away, or has lost the topic: the case that a restore is made for
+        reason = str(error)
     committed = _committed(source, backup)
     return {
-        number: Behind("groups", max(0, committed[number] - extent.end)) if number in committed else Behind("nobody")
+        number: Behind("groups", max(0, committed[number] - extent.end), reason=reason)
+        if number in committed
+        else Behind("nobody", reason=reason)
         for number, extent in source.ranges.items()
     }
 

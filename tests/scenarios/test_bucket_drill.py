@@ -155,5 +155,9 @@ def test_where_the_cluster_is_lost_groups_of_the_backup_say_how_far_the_bucket_i
     house.kafka.kill(0)
     report = drill(lost, kafka, "--partitions", "4")
     late = {each["source"]["topic"]: each["rpo"]["0"] for each in report["topics"]}
+    assert all(each.pop("reason") for each in late.values())
     assert late["drills-events"] == {"by": "groups", "offsets": 3, "seconds": None}
     assert late["drills-orders"] == {"by": "nobody", "offsets": None, "seconds": None}
+    done = house.run("drill", "--bootstrap-server", kafka.bootstrap, "--partitions", "4")
+    assert ("at least 3 offsets" in done.stdout, "unknown" in done.stdout) == (True, True)
+    assert "the RPO is not known: " in done.stderr
