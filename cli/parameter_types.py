@@ -114,6 +114,13 @@ def _size(text: str) -> int:
     return size
 
 
+def _rate(text: str) -> int:
+    text = text.removesuffix("/s")
+    if text.isdecimal():
+        raise ValueError(f"a rate without a unit: {text}; write {text}MiB for MiB a second, {text}B for bytes")
+    return _size(text)
+
+
 def _time(text: str) -> TimestampMs:
     from ..app.opening.positions import parse_time
     from ..runtime.clock import SystemClock
@@ -132,6 +139,8 @@ DURATION = Parsed("duration", _duration)
 """``30s`` or ``5m``, in seconds."""
 SIZE = Parsed("size", _size)
 """``64MiB``, in bytes."""
+RATE = Parsed("rate", _rate)
+"""``10MiB``, in bytes a second."""
 TIME = Parsed("time", _time)
 """A time, in milliseconds since the epoch."""
 POSITION = Parsed("position", _position)

@@ -19,7 +19,7 @@ from ..state.offsets import TimestampMs, moment
 from ..state.routing import Isolation
 from .context import Context
 from .flags import declare, view_source
-from .parameter_types import POSITION, SIZE, TopicArgument
+from .parameter_types import POSITION, RATE, TopicArgument
 from .reading import TopicReads, chosen_partitions
 from .restore_definitions import acls, as_of, quotas, subjects
 from .restore_target import command_config, pair, target_broker
@@ -66,7 +66,7 @@ def command() -> None:
 @click.option("--to", "end", type=POSITION, default="latest", show_default=True, help="Where to end, exclusive.")
 @view_source()
 @click.option("--topic-config", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of a new topic.")
-@click.option("--max-rate", type=SIZE, help="Bytes a second that are sent, of all partitions together.")
+@click.option("--max-rate", type=RATE, metavar="SIZE", help="At most so much a second (10MiB), of all partitions.")
 @click.option(
     "--verify",
     "report",

@@ -191,6 +191,8 @@ def _resolved(path: SettingPath, one: Given, reference: Reference | None, enviro
     elif is_secret(path) and one.open:
         raise ValueError(f"a secret is given by reference only: {REFERENCES}")
     if path[0] in FREE and len(path) > 1:
+        if path[0] == "kafka" and "_" in path[1]:
+            raise ValueError(f"librdkafka's names have dots: did you mean {path[1].replace('_', '.')}?")
         text = _text(value)
         if one.open and reference is None and _CREDENTIALS.match(text):
             raise ValueError(f"an address with a password is given by reference: {REFERENCES}")

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from tierstate.app.opening.positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position, parse_position
-from tierstate.cli.parameter_types import POSITION
+from tierstate.cli.parameter_types import POSITION, RATE
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.offsets import Offset, TimestampMs
 
@@ -58,3 +58,9 @@ def test_an_offset_from_the_end_is_no_flag_to_the_command_line() -> None:
     assert CliRunner().invoke(read, []).exit_code == 0
     assert CliRunner().invoke(read, ["--from", "soon"]).exit_code == 2
     assert positions == [FromEnd(5), Earliest()]
+
+
+def test_a_rate_needs_a_unit() -> None:
+    assert (RATE.convert("5MiB", None, None), RATE.convert("5MiB/s", None, None)) == (5 << 20, 5 << 20)
+    with pytest.raises(click.BadParameter, match="a rate without a unit: 5; write 5MiB"):
+        RATE.convert("5", None, None)

@@ -223,6 +223,13 @@ def test_kafka_properties_come_from_the_environment_with_dots() -> None:
     assert settings.kafka == {"bootstrap.servers": "b:1", "sasl.mechanism": "PLAIN"}
 
 
+@pytest.mark.parametrize("origin", ["file", "--set"])
+def test_a_kafka_property_with_underscores_is_refused_with_its_name(write_toml: WriteToml, origin: str) -> None:
+    file = write_toml('[kafka]\nbootstrap_servers = "b:1"\n') if origin == "file" else None
+    (line,) = problems(file, *([] if file else ["kafka.bootstrap_servers=b:1"]))
+    assert line.startswith("kafka.bootstrap_servers: librdkafka's names have dots: did you mean bootstrap.servers?")
+
+
 def test_lists_and_booleans_can_be_given_as_text() -> None:
     settings = given(
         None, 'tiering.include=["a,b", "c"]', TIERSTATE_AGENT__LOG_DIRS="/one", TIERSTATE_TRIM__RESPECT_GROUPS="false"
