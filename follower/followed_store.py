@@ -171,7 +171,10 @@ class FollowedStore:
         return self._clock.monotonic() - looked_s >= WRITE_S
 
     def _moving(self) -> Unavailable:
-        return Unavailable("the objects move to another store: run this again when they have", store=self.description)
+        return Unavailable(
+            "the objects move to another store: tierstate migrate ends or cancels that; then run this again",
+            store=self.description,
+        )
 
 
 def following(store: ObjectStore, open_target: OpenTarget, clock: Clock) -> ObjectStore:

@@ -68,6 +68,7 @@ class Reason(StrEnum):
     CORRUPT_DATA = "corrupt-data"
     STORE_AWAY = "store-away"
     STORE_FULL = "store-full"
+    STORE_MOVES = "store-moves"
     TIER_STATE_AWAY = "tier-state-away"
     BROKER_AWAY = "broker-away"
     ACCESS_DENIED = "access-denied"

@@ -22,7 +22,7 @@ from .partition_facts import orders_in_words, troubles_of
 from .remote_records import record_count
 
 SILENT, FAILING, GAP, FACTS_LOST = "agent silent", "agent fails", "gap", "facts lost"
-MISSING, CONTESTED, STORE_AWAY = "objects missing", "prefix contested", "store away"
+MISSING, CONTESTED, STORE_AWAY, MOVES = "objects missing", "prefix contested", "store away", "store moves"
 NEVER_COPIED, RIGHT_LACKS = "never copied", "right lacks"
 NAMED = 1000
 """Most partitions with problems that are listed for one topic. All of them are counted."""
@@ -132,6 +132,7 @@ def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> li
         GAP: not answer.get("facts_lost") and view.gaps_between(view.log_start, answer.get("local_log_start_offset")),
         MISSING: answer.get("missing_objects"),
         CONTESTED: answer.get("not_expired_reason") == Reason.PREFIX_CONTESTED,
+        MOVES: answer.get("not_expired_reason") == Reason.STORE_MOVES,
         STORE_AWAY: answer.get("store_away"),
         SILENT: status == SILENT,
         FAILING: answer.get("consecutive_failures"),

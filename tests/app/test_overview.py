@@ -72,6 +72,7 @@ def test_offsets_that_neither_the_broker_nor_a_segment_has_are_trouble(
     [
         ({"missing_objects": 3}, "objects missing"),
         ({"not_expired_reason": "prefix-contested"}, "prefix contested"),
+        ({"not_expired_reason": "store-moves"}, "store moves"),
         ({"store_away": "the store does not answer"}, "store away"),
     ],
 )

@@ -9,12 +9,18 @@ from types import ModuleType
 
 import pytest
 
-from tests.scenarios import test_copy_of_the_cluster, test_reasons, test_reasons_of_failures, test_wrong_clock
+from tests.scenarios import (
+    test_copy_of_the_cluster,
+    test_migrate,
+    test_reasons,
+    test_reasons_of_failures,
+    test_wrong_clock,
+)
 from tests.scenarios.reasons_world import SHOWN
 from tierstate.rules.decide import OperationKind
 from tierstate.rules.reasons import Reason
 
-MODULES = [test_copy_of_the_cluster, test_reasons, test_reasons_of_failures, test_wrong_clock]
+MODULES = [test_copy_of_the_cluster, test_migrate, test_reasons, test_reasons_of_failures, test_wrong_clock]
 ELSEWHERE = {Reason.LINEAGE_TOO_LONG}
 """Only after thousands of elections, which no broker makes in a minute: `tests/leader/test_terms.py`."""
 

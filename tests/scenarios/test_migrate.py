@@ -18,6 +18,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from tests.scenarios.house import House, eventually, run
+from tests.scenarios.reasons_world import ACTS, shows
+from tierstate.rules.reasons import Reason
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -147,6 +149,7 @@ def test_a_bucket_moves_while_an_agent_copies_and_readers_read_and_migrate_is_ki
     agent.stop()
 
 
+@shows(Reason.STORE_MOVES)
 def test_a_move_that_is_cancelled_changes_nothing_and_a_store_in_use_is_no_target(buckets: Buckets) -> None:
     house, old, new = buckets.house, buckets.old, buckets.new
     topic = house.create("t")
@@ -166,7 +169,14 @@ def test_a_move_that_is_cancelled_changes_nothing_and_a_store_in_use_is_no_targe
         migrate.stop(signal.SIGKILL)
         house.append(topic, RECORDS, first=RECORDS)
         assert house.holds(topic, 2 * RECORDS)
+        eventually(lambda: house.json("status", topic)[0]["trouble"] == ["store moves"])
+        (described,) = house.json("describe", topic)
+        assert {described["agent"][f"not_{act}_reason"] for act in ACTS} == {Reason.STORE_MOVES}
+        (moves,) = agent.events("the objects move: nothing is copied, trimmed or deleted")
+        assert moves["target"] == f"s3://{new}/tier"
         house.run("migrate", "--cancel", "--execute")
         eventually(lambda: len(house.logs(topic)) == 1)
         assert len(agent.events("agent ready")) == 1
+        eventually(lambda: agent.events("the move was cancelled: this agent goes on"))
+        eventually(lambda: house.json("status", topic)[0]["trouble"] == [])
     assert house.holds(topic, 2 * RECORDS)
