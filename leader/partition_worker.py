@@ -31,6 +31,7 @@ from ..runtime.listener import (
     PartitionRefused,
     TermEnded,
     TermStarted,
+    TrimFailed,
     TrimRefused,
 )
 from ..runtime.operation import Operation, run
@@ -303,21 +304,20 @@ class PartitionWorker:
                 assert_never(intent)
 
     def _tell_failure(self, kind: OperationKind, intent: Intent, error: TierstateError) -> None:
+        failures, where = self._by_kind[kind].count, (self.partition, self.name)
         if isinstance(intent, CopyCandidate):
-            failures = self._by_kind[kind].count
-            self._listener(CopyFailed(self.partition, self.name, intent.offsets, str(error), failures))
+            self._listener(CopyFailed(*where, intent.offsets, str(error), failures))
         elif kind is OperationKind.TRIM:
-            self._listener(TrimRefused(self.partition, self.name, str(error)))
+            self._listener(TrimFailed(*where, str(error), failures))
         else:
-            self._listener(OperationFailed(self.partition, self.name, kind.value, str(error)))
+            self._listener(OperationFailed(*where, kind.value, str(error)))
 
     def _due(self, view: PartitionView, seen: Observed, *, tiered: bool) -> str | None:
         """Return why a new term must begin. None if none must, or if an untiered partition never had a term."""
         if view.term is None and not tiered:
             return None
         context = self._context
-        broker_id = context.log.broker_of(self.partition)
-        return term_due(view, seen, broker_id, context.management_address)
+        return term_due(view, seen, context.log.broker_of(self.partition), context.management_address)
 
     def _asks_time(self, memory: Memory) -> str | None:
         """Return why a term must begin only to learn the brokers' time from its first append; None if not needed."""

@@ -72,6 +72,13 @@ class LocalTrimmed(OfPartition):
     offset: Offset
 
 
+class TrimFailed(OfPartition, Warned):
+    """A trim ended early: the broker keeps the data, and the trim is tried again."""
+
+    error: str
+    consecutive_failures: int
+
+
 class TrimRefused(OfPartition, Detail):
     """The local tier was not trimmed; ``reason`` is why."""
 

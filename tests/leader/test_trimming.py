@@ -15,7 +15,7 @@ from tierstate.leader.object_proof import ObjectProof
 from tierstate.leader.observe import DRIFT_AGE_S, GroupPolicy
 from tierstate.leader.trimmer import given_up, let_go, still_replaced, trim_local
 from tierstate.rules.reasons import Reason
-from tierstate.runtime.listener import LocalTrimmed, TrimRefused
+from tierstate.runtime.listener import LocalTrimmed, TrimFailed
 from tierstate.runtime.operation import run
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, Fenced, StorageUnavailable, TimedOut
@@ -102,7 +102,7 @@ def test_an_object_that_is_missing_is_shown_and_asked_for_less_and_less_often(wo
     assert world.topic.appends == appends_before
     assert key in (process.status().not_trimmed or "")
     assert process.status().not_copied_reason == Reason.ALL_COPIED
-    assert any(isinstance(event, TrimRefused) and key in event.reason for event in process.events)
+    assert any(isinstance(event, TrimFailed) and key in event.error for event in process.events)
     world.store.put_if_absent(key, data)
     world.clock.advance(300)
     process.work(worker)

@@ -14,7 +14,7 @@ from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.term import TermSession
 from tierstate.rules.decide import Policy
 from tierstate.rules.observed import Observed
-from tierstate.runtime.listener import CopyFailed, OperationFailed, TrimRefused
+from tierstate.runtime.listener import CopyFailed, OperationFailed, TrimFailed
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.facts import LocalTrimIntended, OrderKind
 from tierstate.state.ids import TopicIdPartition
@@ -178,5 +178,5 @@ def failures(process: Process, kind: str) -> int:
     if kind == "copy":
         return sum(isinstance(e, CopyFailed) for e in events)
     if kind == "trim":
-        return sum(isinstance(e, TrimRefused) and "no answer" in e.reason for e in events)
+        return sum(isinstance(e, TrimFailed) and "no answer" in e.error for e in events)
     return sum(isinstance(e, OperationFailed) and e.operation == kind for e in events)

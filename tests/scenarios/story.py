@@ -72,6 +72,7 @@ SHOWN_BY: dict[type[Any], Effect] = {
     events.SegmentCopied: Effect.COPIED,
     events.CopyFailed: Effect.COPY_FAILED,
     events.LocalTrimmed: Effect.TRIMMED,
+    events.TrimFailed: Effect.TRIM_REFUSED,
     events.TrimRefused: Effect.TRIM_REFUSED,
     events.LogStartMoved: Effect.LOG_START_MOVED,
     events.SegmentDeleteBegan: Effect.CONDEMNED,
