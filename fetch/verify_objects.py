@@ -69,7 +69,9 @@ class Verifier:
     checked: Checked = field(default_factory=Checked)
 
     def objects(self, view: PartitionView) -> Iterator[Finding]:
-        """Yield the findings of one partition. Raises Unavailable kinds, AccessDenied."""
+        """Yield the findings of one partition. Raises Unavailable kinds, AccessDenied, and InvalidSettings if an object
+        may be in a store that no rule of ``store.topics`` names.
+        """
         strays = list(self._strays(view))
         suspected = list(self._segments(view.readable))
         now = self.look(view.partition) if strays or suspected else view
@@ -138,8 +140,9 @@ class Verifier:
             try:
                 stored_bytes = self.store.head(key).size
             except ObjectNotFound as error:
-                unnamed = no_rule(error)
-                yield corrupted(1, segment, key, unnamed.problems[0] if unnamed else "the object is missing")
+                if (unnamed := no_rule(error)) is not None:
+                    raise unnamed from error
+                yield corrupted(1, segment, key, "the object is missing")
                 continue
             checked.objects += 1
             checked.object_bytes += stored_bytes
