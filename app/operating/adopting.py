@@ -86,13 +86,15 @@ class Adoption:
 
 def open_source(connection: Connection, url: str) -> ObjectStore:
     """Return the other writer's store, with its stores of topics. Nothing in it is changed. Raises InvalidRequest for
-    a store of topics alone, and as `open_store`.
+    the own store and for a store of topics alone, and as `open_store`.
     """
     place, clock = place_of(connection.settings), connection.clock
     options = place.options_of(url, connection.settings.store.region or None)
     if options is not place.next_options:
         options = options.for_url(place.url, url)
     source = open_store(url, options, clock=clock, marked=False)
+    if (source.description, options.endpoint) == (connection.stores[0].description, place.options.endpoint):
+        raise InvalidRequest("this is the store in use: tierstate recover brings its segments back", store=url)
     if read_pair(source, PART_OF) is not None:
         problem = "this store has only some topics of a tierstate: name that one's store.url, which has its archive"
         raise InvalidRequest(problem, store=url)

@@ -114,4 +114,6 @@ def test_an_encrypted_bucket_of_the_plugin_is_adopted_with_its_keys_only(
     topic_id = done["partitions"][0]["topic_id"]
     house.run("verify", topic_id, "--level", "3")
     assert [each[:2] for each in house.digests(topic_id)] == [(0, 560)]
+    own = house.run("adopt", "again", "--from", house.store.as_uri(), code=2).stderr
+    assert "this is the store in use: tierstate recover" in own
     assert "gone, not mounted" in house.run("adopt", "again", "--from", f"file://{tmp_path}/absent", code=3).stderr
