@@ -179,6 +179,16 @@ def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     )
 
 
+def has_facts(kafka: Mapping[str, str], name: str) -> bool:
+    """Return whether the topic has, or had, another fact than ``meta/topic``. Raises as `look_at_tier_topic`."""
+    with closing(KafkaTierTopic(access_of(kafka), name, "", 0)) as topic:
+        try:
+            partitions = describe_topic(topic.raw, name).partitions
+        except UnknownTopic:
+            return False
+        return sum(topic.ends([each.partition for each in partitions]).values()) > 1
+
+
 def _judge(name: str, target: str, actual: str | None) -> str | None:
     at_least = name in ("delete.retention.ms", "min.compaction.lag.ms", "min.insync.replicas")
     if actual is not None and name == "max.compaction.lag.ms":

@@ -27,12 +27,12 @@ def init(context: Context, partitions: int | None, replication_factor: int | Non
     """Create the tier-state topic, or check the one that is there; and the store's folder, where the store is one.
 
     Refuses a topic with a wrong configuration, or one that lost facts, and says what is wrong with it. A folder that is
-    missing later is away (a disk that is not mounted): nothing but this command makes it.
+    missing later is away (a disk that is not mounted): only this command makes it, before the topic has facts.
     """
     from ..app.opening.connection import open_store_of, tier_topic_spec
     from ..app.opening.moved import place_of
     from ..app.operating.topic_stores import make_store_of_topics
-    from ..broker.tier_topic_setup import TierTopicSpec, create_tier_topic, look_at_tier_topic
+    from ..broker.tier_topic_setup import TierTopicSpec, create_tier_topic, has_facts, look_at_tier_topic
 
     with context.connected() as connection:
         settings = connection.reachable
@@ -46,7 +46,8 @@ def init(context: Context, partitions: int | None, replication_factor: int | Non
         return
     used = False
     if settings.store.url:
-        with closing(open_store_of(settings, listener=context.note_event, make=True)) as store:
+        make = not has_facts(settings.kafka, spec.name)  # an empty folder in the place of a used one hides its loss
+        with closing(open_store_of(settings, listener=context.note_event, make=make)) as store:
             used = _is_used(store)
             for topics in place_of(settings).topics:
                 make_store_of_topics(store, topics)

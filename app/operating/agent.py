@@ -21,6 +21,7 @@ from ...leader.gauges import feed_clock_gauge, feed_gauges
 from ...leader.open import Beside, LeaderRole, Parts, open_leader
 from ...leader.other_replicas import epochs_of
 from ...leader.schedule import Schedule
+from ...leader.status import PartitionStatus
 from ...log.local_log import LogDirs
 from ...runtime.clock import SystemClock
 from ...runtime.id_source import RandomIds
@@ -164,8 +165,15 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         watches.feed(metrics, leader, chores.names)
 
         def check_source(stop: threading.Event) -> None:
+            noted = None
             while not stop.wait(settings.prefix.heartbeat):
                 refuse_sources(settings, claim.older_agents())
+                if (move := claim.move) != noted:
+                    if move is None:
+                        logger.warning("the move was cancelled: this agent goes on")
+                    else:
+                        logger.warning("the objects move: nothing is copied, trimmed or deleted", target=move.target)
+                    noted = move
                 if claim.move is not None and connection.followed.has_moved():
                     raise StoreMoved("the objects were moved: this agent starts again there", target=claim.move.target)
 
@@ -181,7 +189,16 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                     source.group.wait(stop, JOINED_S)
                 with suppress(PrefixContested):  # the agent still looks at its partitions and reports the reasons
                     claim.wait(stop)
-                leader.agent.run_once(stop, lambda: chores.advance(stop))
+                left = list[PartitionStatus]()
+
+                def idle() -> None:
+                    left[:] = (each for each in leader.board.all() if each.leads)
+                    chores.advance(stop)
+
+                leader.agent.run_once(stop, idle)
+                for each in left:  # describe cannot ask this process later
+                    reasons = {name: getattr(each, name) for name in ("not_copied", "not_trimmed", "not_expired")}
+                    logger.info("left undone", partition=f"{each.topic}-{each.partition}", **reasons)
                 if archives.broken is None:
                     claim.check()
             else:

@@ -222,6 +222,24 @@ def test_init_shows_then_creates_then_finds_it_and_check_agrees(kafka: KafkaSand
     assert all(each["ok"] for each in house.json("check"))
 
 
+def test_init_makes_no_empty_folder_in_the_place_of_a_store_that_agents_have_used(
+    kafka: KafkaSandbox, tmp_path: Path
+) -> None:
+    house = House(kafka, tmp_path / "house", "commands-away")
+    house.run("init")
+    house.append(topic := house.create("t"), 2_000)
+    logged = [json.loads(line) for line in house.run("agent", "--once", "--json").stderr.splitlines()]
+    (left,) = [line for line in logged if line["event"] == "left undone"]
+    assert (left["partition"], bool(left["not_copied"]), bool(left["not_trimmed"])) == (f"{topic}-0", True, True)
+    away = house.store.rename(house.store.with_name("not-mounted"))
+    assert "gone, not mounted" in house.run("init", code=3).stderr
+    house.store.mkdir()  # the place where a disk is mounted
+    assert "gone, not mounted" in house.run("init", code=3).stderr
+    house.store.rmdir()
+    away.rename(house.store)
+    house.run("init")
+
+
 def test_config_says_where_it_is_from_and_hides_secrets(tmp_path: Path) -> None:
     settings = tmp_path / "t.toml"
     (tmp_path / "password").write_text("hunter2")
