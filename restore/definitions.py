@@ -112,8 +112,11 @@ def add_acls(broker: Broker, definitions: Sequence[Definition]) -> None:
 
 
 def add_quotas(broker: Broker, definitions: Sequence[Definition]) -> None:
-    if rows := _new(definitions):
-        set_quotas(broker.raw, rows)
+    values: dict[frozenset[tuple[str, str | None]], dict[str, float]] = {}
+    for row in _new(definitions):
+        values.setdefault(_entity(row), {}).update(row["values"])
+    if values:  # Kafka refuses a request that names an entity twice
+        set_quotas(broker.raw, [{"entity": dict(entity), "values": each} for entity, each in values.items()])
 
 
 def add_subjects(registry: SchemaRegistry, definitions: Sequence[Definition]) -> None:

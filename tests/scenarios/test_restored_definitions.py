@@ -57,7 +57,10 @@ def test_access_lists_and_quotas_of_a_backup_are_added_once_and_nothing_else_cha
     with open_broker(house.kafka.client_config) as broker:
         set_quotas(
             broker.raw,
-            [quota("ann", producer_byte_rate=1e6, consumer_byte_rate=2e6), quota(None, request_percentage=50)],
+            [
+                quota("ann", producer_byte_rate=1e6, consumer_byte_rate=2e6),
+                quota(None, request_percentage=50, producer_byte_rate=3e6),
+            ],
         )
     with open_broker(tls_kafka.client_config) as broker:
         set_quotas(broker.raw, [quota("ann", producer_byte_rate=9e6)])
@@ -80,11 +83,12 @@ def test_access_lists_and_quotas_of_a_backup_are_added_once_and_nothing_else_cha
     assert states == {
         ("user=ann", "producer_byte_rate"): "conflict",
         ("user=ann", "consumer_byte_rate"): "new",
+        ("user=<default>", "producer_byte_rate"): "new",
         ("user=<default>", "request_percentage"): "new",
     }
     with open_broker(tls_kafka.client_config) as broker:
         assert quotas(broker.raw) == [
-            quota(None, request_percentage=50.0),
+            quota(None, producer_byte_rate=3e6, request_percentage=50.0),
             quota("ann", consumer_byte_rate=2e6, producer_byte_rate=9e6),
         ]
 
