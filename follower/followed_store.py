@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, cast
 
 from ..runtime.clock import Clock
-from ..state.errors import UNNAMED_STORE, AccessDenied, ObjectNotFound, TierstateError, Unavailable
+from ..state.errors import UNNAMED_STORE, AccessDenied, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
 from ..state.offsets import ByteRange
 from ..storage.object_store import MIB, ObjectStore
 from .move import ARRIVED, MOVED, Move, read_move
@@ -101,9 +101,15 @@ class FollowedStore:
             self._stays = True
 
     def has_moved(self) -> bool:
-        """Return whether all objects have moved from here, for a process whose store stays."""
+        """Return whether all objects have moved from here, for a process whose store stays.
+
+        Also True if they move to a store that these settings do not name: the process starts again with newer ones.
+        """
         with self._looking:
-            return self._arrived() is not None
+            try:
+                return self._arrived() is not None
+            except InvalidRequest:
+                return True
 
     def _arrived(self) -> ObjectStore | None:
         try:

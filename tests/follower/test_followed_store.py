@@ -10,7 +10,7 @@ import pytest
 from tests.twins.manual_clock import ManualClock
 from tierstate.follower.followed_store import LOOK_S, WRITE_S, FollowedStore
 from tierstate.follower.move import ARRIVED, MOVED, Move, write_move
-from tierstate.state.errors import AccessDenied, ObjectNotFound, Unavailable
+from tierstate.state.errors import AccessDenied, InvalidRequest, ObjectNotFound, Unavailable
 from tierstate.state.offsets import ByteRange, Position, TimestampMs
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
@@ -129,6 +129,17 @@ def test_a_process_that_stays_follows_no_move_and_sees_when_it_has_arrived(place
     places.arrives()
     assert places.followed.has_moved()
     assert places.followed.here is places.source
+
+
+def test_a_process_starts_again_if_its_settings_do_not_name_the_store_of_a_second_move(places: Places) -> None:
+    def refuse(move: Move) -> ObjectStore:
+        raise InvalidRequest("no setting names this store")
+
+    store = FollowedStore(places.source, refuse, places.clock)
+    store.stay(here=True)
+    assert not store.has_moved()
+    places.moves()
+    assert store.has_moved()
 
 
 def test_credentials_that_may_not_look_miss_the_object_and_nothing_else(places: Places) -> None:
