@@ -313,10 +313,13 @@ def test_it_keeps_free_what_others_need_and_gives_back_what_it_has(folder: Path)
     for chunk in range(12):
         cache.put(KEY, chunk, b"stored")
     assert used(folder) == 8 * BLOCK_BYTES
+    older = set(files(folder))
     disk.room = 2 * BLOCK_BYTES
     cache.put(KEY, 12, b"stored")
     assert [cache.get(KEY, chunk, 6) for chunk in (10, 11, 12)] == [None, b"stored", b"stored"]
     cache.close()
+    for file in older & set(files(folder)):  # both were read within one tick of the file system's clock
+        os.utime(file, (1, 1))
     disk.room = BLOCK_BYTES
     again = DiskCache(folder, MIB, os.open(folder / "lock", os.O_RDWR), lacking=disk.lacking)
     assert [again.get(KEY, chunk, 6) for chunk in (11, 12)] == [None, b"stored"], "it gives way when it is opened"
