@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..app.opening.positions import Position
+from ..rules.reasons import about_size
 from ..runtime.extras import require_columns
-from ..runtime.units import counted, show_size
+from ..runtime.units import counted
 from ..state.errors import Difference, InvalidRequest
 from ..state.offsets import TimestampMs, moment
 from ..state.routing import Isolation
@@ -255,7 +256,7 @@ def _restore(context: Context, source: Source, target: Target, max_rate: int | N
         result = restore_topic(source, target, Tools(clock, quota.take, advance))
     seconds = max(clock.monotonic() - began, 0.001)
     sent = sum(each.bytes for each in result.partitions.values())
-    context.output.note(f"{show_size(sent)} in {seconds:.1f} s, {show_size(int(sent / seconds))}/s")
+    context.output.note(f"{about_size(sent)} in {seconds:.1f} s, {about_size(int(sent / seconds))}/s")
     return result
 
 

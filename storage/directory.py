@@ -344,7 +344,7 @@ class DirectoryStore:
     def _check_mark(self) -> None:
         if not os.path.isdir(self._temporary if self._marked else self._root):
             raise StorageUnavailable(
-                "the store's folder is gone, not mounted, or never made (tierstate init, before agents use it)",
+                "the store's folder is gone, not mounted, or never made (before agents use it: tierstate init)",
                 store=self.description,
             )
 
