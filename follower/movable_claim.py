@@ -27,7 +27,7 @@ class MovableClaim(PrefixClaim):
     @property
     def proof(self) -> PrefixProof:
         """The reasons not to copy, trim or delete now."""
-        proof, moves = super().proof, self.move is not None
+        proof, moves = super().proof, self.move is not None and self.contested is None
         if (moves or proof.copy is None) and (why := self._no_look()) is not None:
             stands = Why(Reason.STORE_MOVES if moves else Reason.PREFIX_UNPROVEN, why)
             return PrefixProof(stands, stands, stands)
