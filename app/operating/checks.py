@@ -275,7 +275,7 @@ def checks(connection: Connection) -> Iterator[Check]:
 
     def facts_are_whole() -> str:
         with _fit(ALL):
-            _ = connection.store, connection.topic, broker.cluster()
+            _ = connection.topic, broker.cluster(), next(iter(connection.stores[0].list()), None)
         chosen = [
             (topic.name, each, TopicIdPartition(topic.topic_id, each.partition))
             for topic in chosen_topics(connection)

@@ -233,6 +233,8 @@ def test_init_makes_no_empty_folder_in_the_place_of_a_store_that_agents_have_use
     assert (left["partition"], bool(left["not_copied"]), bool(left["not_trimmed"])) == (f"{topic}-0", True, True)
     away = house.store.rename(house.store.with_name("not-mounted"))
     assert "gone, not mounted" in house.run("init", code=3).stderr
+    checked = {each["check"]: each["state"] for each in house.json("check", code=1)}
+    assert (checked["object store"], checked["facts"]) == ("wrong", "-")
     house.store.mkdir()  # the place where a disk is mounted
     assert "gone, not mounted" in house.run("init", code=3).stderr
     house.store.rmdir()
