@@ -256,7 +256,8 @@ def _restore(context: Context, source: Source, target: Target, max_rate: int | N
         result = restore_topic(source, target, Tools(clock, quota.take, advance))
     seconds = max(clock.monotonic() - began, 0.001)
     sent = sum(each.bytes for each in result.partitions.values())
-    context.output.note(f"{about_size(sent)} in {seconds:.1f} s, {about_size(int(sent / seconds))}/s")
+    if result.partitions:  # what a partition sent before it failed is not known
+        context.output.note(f"{about_size(sent)} in {seconds:.1f} s, {about_size(int(sent / seconds))}/s")
     return result
 
 
@@ -278,7 +279,7 @@ def _show(context: Context, source: Source, target: Target, result: TopicRestore
         }
         rows.append(list(row.values()))
         documents.append({**row, "bytes": each.bytes, "map": [list(one) for one in progress.ranges]})
-    columns = [name.replace("_", " ") for name in row] if rows else ["partition"]
+    columns = [name.replace("_", " ") for name in row] if rows else ["partition restored to its end: none"]
     document = {
         "topic": source.topic,
         "topic_id": str(source.topic_id),
