@@ -116,7 +116,7 @@ def _size(text: str) -> int:
 
 def _rate(text: str) -> int:
     text = text.removesuffix("/s")
-    if text.isdecimal():
+    if text[-1:].isdecimal():
         raise ValueError(f"a rate without a unit: {text}; write {text}MiB for MiB a second, {text}B for bytes")
     return _size(text)
 

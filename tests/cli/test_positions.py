@@ -64,3 +64,5 @@ def test_a_rate_needs_a_unit() -> None:
     assert (RATE.convert("5MiB", None, None), RATE.convert("5MiB/s", None, None)) == (5 << 20, 5 << 20)
     with pytest.raises(click.BadParameter, match="a rate without a unit: 5; write 5MiB"):
         RATE.convert("5", None, None)
+    with pytest.raises(click.BadParameter, match=r"a rate without a unit: 1\.5; write 1\.5MiB"):
+        RATE.convert("1.5", None, None)
