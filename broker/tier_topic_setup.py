@@ -20,9 +20,10 @@ from ..state.offsets import Position, TimestampMs
 from .client_config import admin_config, kafka_error
 from .error_codes import check
 from .kafka_access import access_of
+from .raw import RawClient
 from .tier_reader import lost_heads
 from .tier_topic import KafkaTierTopic
-from .topics import describe_topic
+from .topics import TopicDescription, describe_topic
 
 A = TypeVar("A")
 DAY_MS = 24 * 3600 * 1000
@@ -149,13 +150,8 @@ class Found:
 def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     """Return the state of the topic. Raises AccessDenied, BrokerUnavailable."""
     with closing(KafkaTierTopic(kafka, spec.name, "", 0)) as topic:
-        try:
-            describe = partial(describe_topic, topic.raw, spec.name)
-            described = repeated(SystemClock(), describe, (BrokerUnavailable, TimedOut), ANSWER_S, AGAIN_S)
-        except UnknownTopic:
+        if (described := _described(topic.raw, spec.name)) is None:
             return Found(spec.name, there=False)
-        except (BrokerUnavailable, TimedOut) as error:
-            raise BrokerUnavailable("Kafka does not answer", reason=error) from error
         configs = topic.raw.on_any(lambda broker: topic.raw.topic_configs(broker, [spec.name], [*spec.config]))
         code, actual = configs[spec.name]
         check(code, topic=spec.name, needs="DESCRIBE_CONFIGS")
@@ -181,12 +177,22 @@ def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
 
 def has_facts(kafka: Mapping[str, str], name: str) -> bool:
     """Return whether the topic has, or had, another fact than ``meta/topic``. Raises as `look_at_tier_topic`."""
-    with closing(KafkaTierTopic(access_of(kafka), name, "", 0)) as topic:
-        try:
-            partitions = describe_topic(topic.raw, name).partitions
-        except UnknownTopic:
-            return False
-        return sum(topic.ends([each.partition for each in partitions]).values()) > 1
+    with closing(KafkaTierTopic(kafka, name, "", 0)) as topic:
+        described = _described(topic.raw, name)
+        partitions = () if described is None else described.partitions
+        return sum(topic.end(each.partition) for each in partitions) > 1  # `ends` leaves out those that fail
+
+
+def _described(raw: RawClient, name: str) -> TopicDescription | None:
+    """Return the description of the topic; None if it does not exist. Raises AccessDenied, BrokerUnavailable."""
+    try:
+        return repeated(
+            SystemClock(), partial(describe_topic, raw, name), (BrokerUnavailable, TimedOut), ANSWER_S, AGAIN_S
+        )
+    except UnknownTopic:
+        return None
+    except (BrokerUnavailable, TimedOut) as error:
+        raise BrokerUnavailable("Kafka does not answer", reason=error) from error
 
 
 def _judge(name: str, target: str, actual: str | None) -> str | None:

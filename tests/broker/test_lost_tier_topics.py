@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import count
 
 import pytest
@@ -10,11 +11,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.beheading import alter, cut
 from tests.broker.test_tier_topic import spec_of
+from tierstate.broker.raw import RawClient
 from tierstate.broker.tier_topic import KafkaTierTopic
-from tierstate.broker.tier_topic_setup import create_tier_topic, look_at_tier_topic, open_tier_topic
+from tierstate.broker.tier_topic_setup import create_tier_topic, has_facts, look_at_tier_topic, open_tier_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.state.errors import InvalidRequest, TierStateLost, UnknownTopic
+from tierstate.state.errors import BrokerUnavailable, InvalidRequest, TierStateLost, UnknownTopic
 from tierstate.state.offsets import Position
 
 pytestmark = pytest.mark.kafka
@@ -30,6 +32,24 @@ def name() -> str:
 @pytest.fixture
 def properties(kafka: KafkaSandbox) -> dict[str, str]:
     return {"bootstrap.servers": kafka.bootstrap}
+
+
+def test_a_topic_whose_offsets_are_unknown_is_not_taken_for_one_without_facts(
+    properties: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*arguments: object) -> None:
+        raise BrokerUnavailable("its leader does not answer")
+
+    assert not has_facts(properties, name)
+    create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    assert not has_facts(properties, name)
+    with closing(open_tier_topic(properties, spec_of(name))) as topic:
+        topic.append(1, "some/key", b"v")
+    assert has_facts(properties, name)
+    monkeypatch.setattr(RawClient, "list_offsets", unknown)
+    monkeypatch.setattr("tierstate.broker.tier_topic.END_PATIENCE_S", 0.0)
+    with pytest.raises(BrokerUnavailable):
+        has_facts(properties, name)
 
 
 def ends(properties: dict[str, str], name: str) -> dict[int, Position]:
