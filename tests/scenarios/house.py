@@ -22,6 +22,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -83,9 +84,12 @@ class Running:
             raise AssertionError(f"it did not end in {seconds} s:\n{self.err.read_text()}") from None
 
 
+_NAMES: WeakKeyDictionary[KafkaSandbox, set[str]] = WeakKeyDictionary()
+
+
 @dataclass
 class House:
-    """``name`` begins the names of its topics, and is unique on a shared broker."""
+    """``name`` begins the names of its topics. A 2 is added where a house on this cluster has this name."""
 
     kafka: KafkaSandbox
     folder: Path
@@ -93,6 +97,10 @@ class House:
     _running: list[Running] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        taken = _NAMES.setdefault(self.kafka, set())
+        while self.name in taken:
+            self.name += "2"
+        taken.add(self.name)
         self.store = self.folder / "store"
         self.config = self.folder / "tierstate.toml"
         self.tier_topic = f"_tiers-{self.name}"
