@@ -55,6 +55,7 @@ def command(context: Context, url: str | None, finish: bool, cancel: bool, patte
         def waits(names: str) -> None:
             if names:
                 context.output.note(f"waiting until they stop changing the old store: {names}")
+            tally.go_on()
 
         with moving(connection, url, tally.add, waits, make=execute) as move:
             quote = move.quote()
@@ -116,18 +117,26 @@ class Tally:
         self.begin(0)
 
     def begin(self, total: int) -> None:
-        self._began = self._noted = self._clock.monotonic()
+        self._began = self._clock.monotonic()
         self._total = total
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Measure the rate for the next note from now on, not over a wait."""
+        self._noted, self._before = self._clock.monotonic(), self.sizes.total()
 
     def add(self, step: Step) -> None:
         self.counts[step.done] += 1
         self.sizes[step.done] += step.bytes
         self.advance(step.bytes)
-        if self._clock.monotonic() - self._noted >= NOTE_S:
-            self._noted = self._clock.monotonic()
-            left_s = max(0, self._total - self.sizes.total()) / max(self.rate, 1)
-            size, rate = _megabytes(self.sizes.total()), _megabytes(self.rate)
-            self._context.output.note(f"{size} of {_megabytes(self._total)}, {rate} a second, {left_s:.0f} s left")
+        if (passed := self._clock.monotonic() - self._noted) >= NOTE_S:
+            size = self.sizes.total()
+            rate = int((size - self._before) / passed)
+            end = f", {max(0, self._total - size) / rate:.0f} s left" if rate else ""
+            self._context.output.note(
+                f"{_megabytes(size)} of {_megabytes(self._total)}, {_megabytes(rate)} a second{end}"
+            )
+            self.go_on()
 
     @property
     def seconds(self) -> float:

@@ -141,10 +141,13 @@ def standing_move(source: ObjectStore, target: ObjectStore, new: Callable[[], Mo
     move = begun or arriving or fresh
     assert move is not None
     if arriving not in (None, move) or move.source != source.description or move.target != target.description:
-        raise InvalidRequest(
-            "another move stands here: end it first, or cancel it with --cancel", source=move.source, target=move.target
-        )
+        raise other_move(move)
     return move
+
+
+def other_move(move: Move) -> InvalidRequest:
+    message = "another move stands here: end it first, or cancel it with --cancel"
+    return InvalidRequest(message, source=move.source, target=move.target)
 
 
 def cancel(source: ObjectStore, target: ObjectStore) -> Operation[Move]:

@@ -19,7 +19,17 @@ from ...storage.object_store import DEFAULT_PART_BYTES, ObjectStore
 from ..opening.connection import Connection
 from ..opening.moved import place_of
 from ..opening.partitions import partitions_with_facts
-from .migration import Cleanup, Extent, Migration, cancel, extent_of, heartbeats, standing_move, wait_for_writers
+from .migration import (
+    Cleanup,
+    Extent,
+    Migration,
+    cancel,
+    extent_of,
+    heartbeats,
+    other_move,
+    standing_move,
+    wait_for_writers,
+)
 from .orders import issuer
 from .prefix import check_prefix
 from .prefix_lock import locked
@@ -130,7 +140,8 @@ def moving(
 ) -> Iterator[Moving]:
     """Yield the move to ``url``, or the one that stands (None). ``make``: create the folder of a file store.
 
-    Raises InvalidRequest if no move stands and no target is named, or if the target is the source.
+    Raises InvalidRequest if no move stands and no target is named, if the target is the source, or if the move that
+    stands has another target.
     """
     connection.followed.stay(here=True)
     source, settings = connection.followed.here, connection.settings
@@ -143,4 +154,6 @@ def moving(
         one, other = f"{source.description}/", f"{target.description}/"
         if one.startswith(other) or other.startswith(one):
             raise InvalidRequest("one prefix contains the other: name another bucket or prefix", target=url)
+        if standing is not None and target.description != standing.target:
+            raise other_move(standing)
         yield Moving(connection, target, tell, waits)

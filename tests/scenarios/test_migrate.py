@@ -174,6 +174,7 @@ def test_a_move_that_is_cancelled_changes_nothing_and_a_store_in_use_is_no_targe
         assert {described["agent"][f"not_{act}_reason"] for act in ACTS} == {Reason.STORE_MOVES}
         (moves,) = agent.events("the objects move: nothing is copied, trimmed or deleted")
         assert moves["target"] == f"s3://{new}/tier"
+        assert "another move stands here" in house.run("migrate", "--to", f"s3://{new}/third", code=2).stderr
         house.run("migrate", "--cancel", "--execute")
         eventually(lambda: len(house.logs(topic)) == 1)
         assert len(agent.events("agent ready")) == 1
