@@ -174,8 +174,7 @@ def test_segments_of_a_rule_that_no_longer_matches_are_read_and_deleted_where_th
     house.append(audit, RECORDS)
     with house.agent():
         eventually(lambda: len(house.logs(audit)) == 1)
-    there = tiers.segments()
-    assert there
+    _, last = tiers.segments()
     house.config.write_text(house.config.read_text().replace(".*-audit", ".*-others"))
     house.append(audit, RECORDS, first=RECORDS)
     with house.agent():
@@ -184,15 +183,14 @@ def test_segments_of_a_rule_that_no_longer_matches_are_read_and_deleted_where_th
         house.run("verify", audit, "--level", "3")
         house.run("sweep")
         assert house.json("status", audit)[0]["trouble"] == []
-        house.run("delete-records", f"{audit}:0", "--before", str(RECORDS), "--execute")
-        eventually(lambda: len(tiers.segments()) <= 1)
-        assert not set(there[:-1]) & set(tiers.segments())
+        house.run("delete-records", f"{audit}:0", "--before", str(RECORDS // 2), "--execute")
+        eventually(lambda: tiers.segments() == [last])
     assert not {key.rpartition(".")[0] for key in tiers.remote() if ".log" in key} - {
         key.rpartition(".")[0] for key in tiers.segments()
     }
     house.run("verify", audit, "--level", "1")
     moved = house.json("migrate", "--topic", ".*-audit", "--execute")
-    assert set(moved["steps"]) <= {"streamed", "proven"}
+    assert set(moved["steps"]) == {"streamed"}
     house.run("migrate", "--topic", ".*-audit", "--finish", "--execute")
     assert tiers.segments() == []
 
