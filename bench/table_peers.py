@@ -1,6 +1,6 @@
 """Tables of one topic, made by `table follow --once`, and by Spark's structured streaming into Iceberg.
 
-200,000 orders in four partitions, as typed Avro (40 B), or as JSON (120 B) whose fields are columns; and JSON of 50,000
+4,000,000 orders in four partitions, as typed Avro (40 B), or as JSON (120 B) whose fields are columns; and JSON of 50,000
 keys of which the newest record is the row, in two commits each. Ours is a command from its start to its end, on what
 was copied and the brokers' rest. Theirs is the second stream of a warm session of Spark 4.1, `local[2]`, with Kafka's
 source, `from_avro`, `from_json` and `MERGE INTO`. CPU is that of all processes but the broker. Both take turns.
@@ -36,7 +36,7 @@ from .rows import Row
 from .spark_scan import cpu_of_tree
 from .typed_values import AVRO, SCHEMA, orders
 
-RECORDS, KEYS, RUNS, PARTITIONS = 200_000, 50_000, 2, 4
+RECORDS, KEYS, RUNS, PARTITIONS = 4_000_000, 50_000, 2, 4
 PEER = "Spark's structured streaming"
 COLUMNS = "key,value,topic,partition,offset,timestamp,timestampType"
 RECORD = json.dumps(
@@ -64,8 +64,8 @@ KINDS = (
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 6 minutes, 2 GB of disk."""
-    records, runs = (RECORDS // 20, 1) if quick else (RECORDS, RUNS)
+    """About 10 minutes, 5 GB of disk."""
+    records, runs = (RECORDS // 400, 1) if quick else (RECORDS, RUNS)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name, _peer(Path(name) / "peer") as peer:
         folder = Path(name)
