@@ -23,17 +23,18 @@ from itertools import count, cycle
 from pathlib import Path
 
 import httpx
+import orjson
 import pyarrow as pa
 
 from tests.servers.nginx_server import nginx, shipped
 from tierstate.api.media import ARROW, BATCHES, NDJSON
 from tierstate.consumer.connect import Log, connect
 from tierstate.fetch.gateway import PAGE_BYTES
+from tierstate.log.record_columns import RECORD_SCHEMA
 from tierstate.sandbox.kafka import KafkaSandbox
 
 from .consumer import SIZES, TieredPlace
 from .http_clients import taken
-from .printing import dump_each
 from .proxy import EAGER, TRIMMED
 from .rows import RUNS, Row
 
@@ -175,3 +176,14 @@ def gateway_of(settings: Path, *options: str) -> Iterator[str]:
             yield json.loads(process.stdout.readline())["address"]
         finally:
             process.terminate()
+
+
+def dump_each(batch: pa.RecordBatch) -> None:
+    """Make a line of JSON of each record by orjson. Bytes that are not UTF-8 become U+FFFD, as in ours."""
+    names = [*RECORD_SCHEMA.names, "tier"]
+    times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
+    columns = {name: batch.column(name).to_pylist() for name in names[:-1] if name != "timestamp"}
+    columns |= {name: [data.decode(errors="replace") for data in columns[name]] for name in ("key", "value")}
+    columns |= {"timestamp": times, "tier": ["remote"] * batch.num_rows}
+    for row in zip(*(columns[name] for name in names), strict=True):
+        orjson.dumps(dict(zip(names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
