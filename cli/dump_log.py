@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..fetch.copied_segment import CopiedSegment
     from ..log.batch import BatchHeader
     from ..log.folder import LogFiles
-    from ..log.record_parser import LogPiece
+    from ..log.log_piece import LogPiece
 
 MANIFEST = ".rsm-manifest"
 FEW_RECORDS = 10_000
@@ -126,7 +126,7 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
         log = open_log(file)
         yield Dumped(log.topic, log.partition, log)
         return
-    from ..app.opening.connection import store_options
+    from ..app.opening.moved import store_options
     from ..fetch.copied_segment import open_copied
     from ..storage.directory import DirectoryStore
     from ..storage.object_store import ObjectStore

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..app.opening.positions import AtOffset, Position, offset_of, parse_position, parse_time
 from ..state.errors import InvalidRequest, TierstateError
@@ -16,10 +16,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..fetch.source import RecordSource
-    from .connect import Log
 
 When = int | str | datetime
 """A position: an offset (int), ``earliest``, ``latest`` or a time as text, or a datetime."""
+
+
+class OpenLog(Protocol):
+    """What a `Read` needs of `Log`, whose methods these are."""
+
+    def source(self, topic: str, partitions: Iterable[int]) -> RecordSource: ...
+
+    def opened(self) -> object: ...
+
+    def closes(self, read: Generator[object, None, None]) -> None: ...
 
 
 class Read:
@@ -31,7 +40,7 @@ class Read:
 
     def __init__(
         self,
-        log: Log,
+        log: OpenLog,
         topic: str,
         ranges: Mapping[int, tuple[Offset, Offset]],
         columns: list[str] | None,

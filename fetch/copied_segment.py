@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..log.batch import BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck
-from ..log.record_parser import LogPiece
+from ..log.log_piece import LogPiece
 from ..log.transaction_index import TransactionIndexCheck, open_before
 from ..log.transactions import decide
 from ..state.errors import InvalidRequest

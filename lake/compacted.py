@@ -14,61 +14,23 @@ before. A follower commits T again while nothing is written. While the rows are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..app.opening.split_reads import LogAccess
 from ..broker.open import Broker
 from ..fetch.reader import LogReader
-from ..runtime.clock import Clock, SystemClock
+from ..runtime.clock import SystemClock
 from ..state.epochs import Lineage
 from ..state.errors import InvalidRequest
 from ..state.ids import TopicIdPartition
 from ..state.lineage import compose
-from ..state.offsets import Extent, TimestampMs
+from ..state.offsets import Extent
 from ..state.retention import TopicConfig
 from ..state.routing import Tier
 from .log import TopicLog
 from .table_facts import TableFacts
-from .table_place import Seen
+from .tombstones import Tombstones
 
-SLACK_MS = 3_600_000
-"""For clocks that differ, and for how long the cleaner runs. A quarter of a shorter `delete.retention.ms`."""
 SHORTEST_MS = 10_000
 """The shortest `delete.retention.ms` with which a follower, which looks every few seconds, is surely in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tombstones:
-    """The tombstones of a topic. ``keep_ms``: how long the cleaner keeps them."""
-
-    clock: Clock
-    keep_ms: int
-
-    def now(self) -> Seen:
-        return Seen(TimestampMs(self.clock.now_ms()), self.keep_ms)
-
-    def may_lack(self, seen: Seen | None) -> bool:
-        """Return whether the cleaner may have removed a tombstone that was not in the log yet at that time."""
-        if seen is None:
-            return True
-        keep_ms = min(self.keep_ms, seen.keep_ms)
-        slack = min(SLACK_MS, keep_ms // 4)
-        return not -slack <= self.clock.now_ms() - seen.at < keep_ms - slack
-
-    def is_old(self, seen: Seen | None) -> bool:
-        """Return whether a follower with all records should say so again."""
-        return seen is None or self.clock.now_ms() - seen.at >= min(self.keep_ms, seen.keep_ms) // 4
-
-    def too_slow(self, topic: str, partition: int, fold: Seen) -> InvalidRequest:
-        """Return the error of a fold that began then, and did not end in time."""
-        return InvalidRequest(
-            "the fold of the topic did not end before the cleaner may remove tombstones, so it begins again; set the"
-            " topic's delete.retention.ms higher, or make fewer commits of it (--commit-bytes)",
-            topic=topic,
-            partition=partition,
-            seconds=(self.clock.now_ms() - fold.at) // 1000,
-            delete_retention_ms=min(self.keep_ms, fold.keep_ms),
-        )
 
 
 class CompactedLog(TopicLog):

@@ -18,7 +18,8 @@ from ..fetch.planned_split import PlannedPart, PlannedSplit, Skipped
 from ..state.errors import InvalidRequest, TierstateError
 from ..state.offsets import Extent, Offset, OffsetRange
 from .export_ledger import Ledger, given_up
-from .export_plan import ExportPlan, ExportWork, Ranges, Shape, TaskAccess, TaskDone, covered, kept, uncovered
+from .export_plan import ExportPlan, Ranges, Shape, TaskDone, covered, kept, uncovered
+from .export_work import ExportWork, TaskAccess
 from .jobs import MOVED, TRIES, Job, Task, range_error
 from .log import ExportedLog, Keep
 from .parquet import WRITER

@@ -7,8 +7,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..app.opening.connection import ShowProgress, store_options
+from ..app.opening.connection import ShowProgress
 from ..app.opening.gateway_access import GatewayAccess
+from ..app.opening.moved import store_options
 from ..app.opening.partitions import find_partitions
 from ..app.opening.split_reads import LogAccess, access_by
 from ..runtime.settings import Settings
@@ -18,7 +19,7 @@ from ..storage.options import StoreOptions
 from ..values.schema_registry import registry_access
 from .export import Export
 from .export_ledger import Ledger
-from .export_plan import Place, TaskAccess
+from .export_work import Place, TaskAccess
 from .log import ExportedLog, GatewayLog, Keep, OwnLog, leased, no_lease
 from .runs import Run
 

@@ -5,32 +5,20 @@ Every run of a task makes the same files with the same bytes, so only the plan (
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
-from ..app.opening.split_reads import LogAccess
-from ..fetch.planned_split import PlannedSplit, Skipped
-from ..runtime.clock import SystemClock
-from ..runtime.operation import run
+from ..fetch.planned_split import Skipped
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, OffsetRange, TimestampMs
 from ..state.routing import Isolation
-from ..storage.open import open_store
-from ..storage.options import StoreOptions
-from ..values.schema_registry import RegistryAccess
 from .columns import Columns
 from .jobs import Task
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from ..storage.object_store import ObjectStore
-    from .export_check import TaskChecked
+    pass
 
 FORMAT = 1
 """The version of the documents below. Documents of other versions are refused."""
@@ -202,53 +190,3 @@ def uncovered(ranges: Ranges, have: Mapping[int, list[OffsetRange]]) -> list[tup
         if start < end
         for missing in OffsetRange(start, Offset(end - 1)).without(*have.get(partition, ()))
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The place that an export writes to."""
-
-    url: str
-    options: StoreOptions
-
-    def open(self) -> ObjectStore:
-        """Open the store. A missing folder is created. Raises InvalidRequest, AccessDenied and MissingExtra."""
-        return open_store(self.url, self.options, clock=SystemClock(), make=True)
-
-    def is_there(self) -> bool:
-        """Return False if the place is a folder that does not exist yet, else True."""
-        return not self.url.startswith("file:") or os.path.isdir(unquote(urlsplit(self.url).path))
-
-
-@dataclass(frozen=True, slots=True)
-class TaskAccess:
-    """Access to the log, to the place, and to a schema registry if there is one, including credentials."""
-
-    log: LogAccess
-    place: Place
-    registry: RegistryAccess | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExportWork:
-    """Writes the files of a task, or compares them with the log, in any process.
-
-    ``plan``: without tasks. ``done``: the outcome to compare with the log; None means to write the files.
-    """
-
-    plan: ExportPlan
-    access: TaskAccess
-    done: TaskDone | None = None
-
-    def outcome(self, task: Task, split: PlannedSplit, batches: Iterator[pa.RecordBatch]) -> TaskDone | TaskChecked:
-        # imported here: kernels load slowly, and a process that only plans reads no record
-        from .export_check import check_task
-        from .export_ledger import Ledger
-        from .export_task import export_task
-
-        registry = self.access.registry
-        with closing(self.access.place.open()) as place:
-            if self.done is not None:
-                return check_task(self.plan, task, self.done, batches, place, registry)
-            ledger = Ledger(place, self.plan.topic_id)
-            return run(export_task(self.plan, task, batches, ledger, registry, split.skipped))

@@ -36,7 +36,7 @@ from .jobs import records_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .compacted import Tombstones
+    from .tombstones import Tombstones
 
 
 LEASE_S = 600.0

@@ -33,7 +33,8 @@ outcome. Any other error is raised, and ends the other jobs. Closing the generat
 _NEEDED = (
     "lake.export_plan",
     "lake.export_task",
-    "lake.export_check",
+    "lake.export_work",
+    "lake.task_check",
     "fetch.split",
     "fetch.local",
     "broker.open",

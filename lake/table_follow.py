@@ -23,7 +23,6 @@ from ..runtime.operation import Operation
 from ..state.errors import InvalidRequest, TierstateError, ViewBehind
 from ..state.offsets import Extent, Offset, TimestampMs
 from .columns import ColumnsGrown
-from .compacted import Tombstones
 from .jobs import is_of_all
 from .log import Keep, TopicLog, no_lease
 from .table import Change, LakeTable
@@ -31,6 +30,7 @@ from .table_commit import Write, commit, require_settling, take_out, write_here
 from .table_files import Attempt, give_back, nothing_left
 from .table_place import Reach, Seen, TablePlace, common_end
 from .table_upsert import upsert
+from .tombstones import Tombstones
 
 FILE_BYTES = 128 * 2**20
 COMMIT_BYTES = 1024 * 2**20

@@ -19,8 +19,8 @@ from ..state.errors import CorruptData, InvalidRequest
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from .batch import BatchHeader, iter_batches
+from .log_piece import LogPiece
 from .partition import PartitionFolder, open_partition
-from .record_parser import LogPiece
 from .segment import LogSegment
 from .transaction_index import OpenBefore, TransactionIndexCheck, open_before
 from .transactions import decide

@@ -1,6 +1,6 @@
 """Compile, load and cache kernels, and give them access to memory: bytes at an address, in Kafka's byte order.
 
-numba's cache notices changes by file, so a hash of all kernels' files names their folder (`warm_kernels.py`).
+numba's cache notices changes by file, so a hash of all kernels' files names their folder (`kernel_folder.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numba
 import numba.extending
 from numba.core import cgutils, types
 
-from .warm_kernels import kernel_folder
+from .kernel_folder import kernel_folder
 
 FOLDER = kernel_folder()
 """The folder that compiled kernels are kept in; if empty, every process compiles for itself."""

@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..state.errors import CorruptData
-from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from .batch import CODEC, CONTROL, HEADER_BYTES, BatchHeader, iter_batches
 from .compression import decompress
 from .isolation import AbortFilter
-
-if TYPE_CHECKING:
-    from .record_block import RecordBlock
 
 _MALFORMED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]")
 
@@ -237,27 +232,3 @@ def _sized(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     if size < -1 or size > end - at:
         raise _Fault(LENGTH)
     return (None, at) if size < 0 else (data[at : at + size], at + size)
-
-
-@dataclass(frozen=True, slots=True)
-class LogPiece:
-    """Complete batches that begin at byte ``position`` of ``source``. Records in ``aborted`` ranges (None: no ranges)
-    and records from the offset ``end`` on are hidden."""
-
-    source: str
-    position: int
-    data: bytes
-    aborted: tuple[AbortedRange, ...] | None
-    end: Offset | None
-
-    def records(self) -> Iterator[Record]:
-        """Yield the records one by one, without numba. Raises CorruptData."""
-        return parse_records(self.data, source=self.source, position=self.position, aborted=self.aborted, end=self.end)
-
-    def blocks(self, start: int = 0) -> Iterator[RecordBlock]:
-        """Yield blocks of the records from the offset ``start`` on, with compiled kernels. Raises CorruptData."""
-        from .decode import decode_records
-
-        return decode_records(
-            self.data, source=self.source, position=self.position, aborted=self.aborted, start=start, end=self.end
-        )

@@ -19,7 +19,7 @@ from ..fetch.planned_split import PlannedSplit, SplitWriter, unpacked
 from ..runtime.clock import SystemClock
 from ..state.errors import ObjectNotFound
 from .options import SourceOptions
-from .source import plainly
+from .plainly import plainly
 
 BATCH_BYTES = 2 * 1024 * 1024
 """The target size of an Arrow batch. Spark is fastest with 1 to 2 MB (measured), and slower with larger batches."""

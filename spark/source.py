@@ -4,41 +4,20 @@ a drop-in replacement for Spark's Kafka source.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
-from types import TracebackType
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from ..state.errors import InvalidRequest, TierstateError
+from ..state.errors import InvalidRequest
 from .columns import PLAIN_COLUMNS, column_types, declared_columns, spark_schema
 from .options import SourceOptions, parse_for_any, parse_options, parse_stream_options
+from .plainly import plainly
 
 NO_OPTIONS = (
     "a query has no options of its table: Spark does not pass those of CREATE TABLE to a Python source; write them "
     "into the query or a view, as SELECT * FROM the_table WITH (subscribe='orders', …)"
 )
-log = logging.getLogger("tierstate.spark")
-
-
-class Plainly:
-    """A context manager for code that Spark calls. Spark shows an exception's whole trace, and the message after up to
-    3,800 characters (seen). So a tierstate error is raised without its trace, which is logged as debug.
-    """
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, TierstateError):
-            log.debug("a query failed", exc_info=error)
-            raise error.with_traceback(None) from None
-
-
-plainly = Plainly()
 
 
 class DefaultSource(DataSource):

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ..runtime.clock import SystemClock
 from .batch import BatchReader, tasks_of
 from .options import SourceOptions
-from .source import plainly
+from .plainly import plainly
 
 if TYPE_CHECKING:
     from .stream_offsets import Json

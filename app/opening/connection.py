@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from ...runtime.clock import Clock, SystemClock
 from ...runtime.listener import Listener, ignore
 from ...runtime.settings import Settings, require
-from ...state.errors import InvalidRequest, InvalidSettings, ViewBehind
+from ...state.errors import InvalidRequest, ViewBehind
 from ...state.ids import TopicIdPartition
 from ...state.keys import tier_partition_of
 from ...state.object_keys import ObjectKeys
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ...follower.follower import Follower
     from ...follower.view_identity import ViewIdentity
     from ...storage.object_store import ObjectStore
-    from ...storage.options import StoreOptions
     from ...storage.segment.keyring import KeyRingFile
     from .growing_view import GrowingView
 
@@ -293,43 +292,10 @@ def open_store_of(
 ) -> ObjectStore:
     """Return the object store of the settings. ``make``: create the folder of a file store if it is missing."""
     from ...storage.open import open_store
+    from .moved import store_options
 
     require(settings, STORE)
     return open_store(settings.store.url, store_options(settings), clock=clock, listener=listener, make=make)
-
-
-def store_options(settings: Settings) -> StoreOptions:
-    """Return section ``[store]`` without its URL. Raises InvalidRequest, or InvalidSettings for half a key pair."""
-    from ...storage.options import StoreOptions
-
-    section = settings.store
-    if bool(section.access_key_id) != (section.secret_access_key is not None):
-        raise InvalidSettings(["store.access_key_id, store.secret_access_key: both or neither"])
-    secret = section.secret_access_key
-    return StoreOptions(
-        endpoint=section.endpoint or None,
-        region=section.region or None,
-        path_style=section.path_style,
-        proxy=section.proxy or None,
-        sse=section.sse,
-        sse_kms_key_id=section.sse_kms_key_id or None,
-        storage_class=section.storage_class or None,
-        connect_timeout=section.connect_timeout,
-        read_timeout=section.read_timeout,
-        max_attempts=section.max_attempts,
-        request_timeout=section.request_timeout,
-        throttle_timeout=section.throttle_timeout,
-        part_bytes=section.part_bytes,
-        concurrency=section.upload_concurrency,
-        credentials=(
-            None
-            if secret is None
-            else (
-                settings.live.get("store.access_key_id", section.access_key_id),
-                settings.live.get("store.secret_access_key", secret.get_secret_value()),
-            )
-        ),
-    )
 
 
 def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) -> list[int]:

@@ -10,7 +10,6 @@ from ...runtime.settings import NextStore, Settings
 from ...state.errors import InvalidSettings
 from ...state.object_keys import ObjectKeys
 from ...storage.options import StoreOptions
-from .connection import store_options
 from .store_place import StorePlace, TopicStore
 
 if TYPE_CHECKING:
@@ -33,6 +32,38 @@ def place_of(settings: Settings) -> StorePlace:
 def open_followed(settings: Settings) -> ObjectStore:
     """Return the store that has the objects: that of the settings, or the one to which they have moved."""
     return cast("ObjectStore", place_of(settings).open(SystemClock()))
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    """Return section ``[store]`` without its URL. Raises InvalidRequest, or InvalidSettings for half a key pair."""
+    section = settings.store
+    if bool(section.access_key_id) != (section.secret_access_key is not None):
+        raise InvalidSettings(["store.access_key_id, store.secret_access_key: both or neither"])
+    secret = section.secret_access_key
+    return StoreOptions(
+        endpoint=section.endpoint or None,
+        region=section.region or None,
+        path_style=section.path_style,
+        proxy=section.proxy or None,
+        sse=section.sse,
+        sse_kms_key_id=section.sse_kms_key_id or None,
+        storage_class=section.storage_class or None,
+        connect_timeout=section.connect_timeout,
+        read_timeout=section.read_timeout,
+        max_attempts=section.max_attempts,
+        request_timeout=section.request_timeout,
+        throttle_timeout=section.throttle_timeout,
+        part_bytes=section.part_bytes,
+        concurrency=section.upload_concurrency,
+        credentials=(
+            None
+            if secret is None
+            else (
+                settings.live.get("store.access_key_id", section.access_key_id),
+                settings.live.get("store.secret_access_key", secret.get_secret_value()),
+            )
+        ),
+    )
 
 
 def topic_stores(settings: Settings, own: StoreOptions) -> tuple[TopicStore, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierstate.app.opening.connection import store_options
+from tierstate.app.opening.moved import store_options
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidSettings
 from tierstate.storage.options import StoreOptions

@@ -40,13 +40,13 @@ from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.verify_objects import Verifier
 from tierstate.lake.columns import Columns
-from tierstate.lake.export_check import check_task
 from tierstate.lake.export_ledger import Ledger
 from tierstate.lake.export_plan import ExportPlan, Shape, TaskDone
 from tierstate.lake.export_task import export_task
 from tierstate.lake.jobs import Task
 from tierstate.lake.log import TopicLog
 from tierstate.lake.parquet import WRITER
+from tierstate.lake.task_check import check_task
 from tierstate.log.decode import decode_batches
 from tierstate.log.record_columns import record_schema
 from tierstate.proxy.budget import Budget

@@ -18,14 +18,15 @@ from tierstate.fetch.piece import records
 from tierstate.fetch.split import read_split
 from tierstate.lake.columns import Columns
 from tierstate.lake.export import Export, Wanted
-from tierstate.lake.export_check import check_task
 from tierstate.lake.export_ledger import Ledger
-from tierstate.lake.export_plan import ExportWork, Place, Shape, TaskAccess, TaskDone
+from tierstate.lake.export_plan import Shape, TaskDone
 from tierstate.lake.export_task import export_task
+from tierstate.lake.export_work import ExportWork, Place, TaskAccess
 from tierstate.lake.jobs import Job
 from tierstate.lake.log import OwnLog
 from tierstate.lake.parquet import WRITER
 from tierstate.lake.runs import Run
+from tierstate.lake.task_check import check_task
 from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.operation import Operation

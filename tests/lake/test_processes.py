@@ -20,7 +20,8 @@ from tierstate.app.opening.store_place import StorePlace
 from tierstate.app.opening.split_reads import Access
 from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.columns import Columns
-from tierstate.lake.export_plan import ExportPlan, ExportWork, Place, Shape, TaskAccess
+from tierstate.lake.export_plan import ExportPlan, Shape
+from tierstate.lake.export_work import ExportWork, Place, TaskAccess
 from tierstate.lake.jobs import Job, Task
 from tierstate.lake.parquet import WRITER
 from tierstate.lake.runs import in_processes

@@ -15,12 +15,13 @@ from tests.lake.test_table_upsert import BYTES, COUNT, fold, keyed_topic, produc
 from tests.lake.typed_logs import folder_of
 from tests.lake.typed_tables import Make
 from tests.twins.manual_clock import ManualClock
-from tierstate.lake.compacted import CompactedLog, Tombstones
+from tierstate.lake.compacted import CompactedLog
 from tierstate.lake.log import TopicLog
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_follow import Step, TableLimits, look_at
 from tierstate.lake.table_place import Seen
 from tierstate.lake.table_shape import TableShape
+from tierstate.lake.tombstones import Tombstones
 from tierstate.runtime.operation import run
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
 from tierstate.state.errors import InvalidRequest

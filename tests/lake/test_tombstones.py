@@ -7,9 +7,10 @@ import pytest
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
 from tests.twins.manual_clock import ManualClock
 from tierstate.lake.columns import Columns, Only
-from tierstate.lake.compacted import Tombstones, require_foldable
+from tierstate.lake.compacted import require_foldable
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_place import Seen
+from tierstate.lake.tombstones import Tombstones
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.ids import TopicId
 from tierstate.state.offsets import TimestampMs

@@ -216,8 +216,8 @@ def test_more_records_than_a_block_holds_come_in_several() -> None:
 @pytest.mark.slow  # three times the compiler, from nothing: two minutes on two cores
 def test_processes_that_compile_at_once_all_decode(tmp_path: Path) -> None:
     program = (  # the kernels of the environment are hidden: each process compiles
-        "import pathlib, sys\nfrom tierstate.log import warm_kernels\n"
-        f"warm_kernels.environments_folder = lambda: pathlib.Path({str(tmp_path / 'none')!r})\n"
+        "import pathlib, sys\nfrom tierstate.log import kernel_folder\n"
+        f"kernel_folder.environments_folder = lambda: pathlib.Path({str(tmp_path / 'none')!r})\n"
         "from tierstate.log.decode import decode_records\n"
         "print(sum(len(b) for b in decode_records(bytes.fromhex(sys.argv[1]), source='f')))"
     )

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tierstate.log import lazy_kernel
-from tierstate.log.warm_kernels import kernel_folder, load_all
+from tierstate.log.kernel_folder import kernel_folder
+from tierstate.log.warm_kernels import load_all
 
 pytestmark = pytest.mark.extended
 
@@ -111,7 +112,7 @@ def test_another_source_does_not_take_the_place_of_this_one(tmp_path: Path) -> N
     with open(changed / "json_kernels.py", "a") as source:
         source.write("# changed\n")
     process = run(
-        "from tierstate.log.warm_kernels import kernel_folder\nprint(kernel_folder())",
+        "from tierstate.log.kernel_folder import kernel_folder\nprint(kernel_folder())",
         NUMBA_CACHE_DIR=str(Path(lazy_kernel.FOLDER).parent),
         PYTHONPATH=str(changed.parents[1]),
     )

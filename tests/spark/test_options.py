@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tierstate.app.opening.connection import store_options
+from tierstate.app.opening.moved import store_options
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings_load import load_settings
 from tierstate.spark.options import Assigned, Matching, Subscribed, options_of, parse_options, parse_stream_options
