@@ -16,6 +16,7 @@ from .crc32c import crc32c_text, extended
 from .parts import Part, UploadShare, send_all
 from .s3_body import SentBody
 from .s3_errors import UploadGone
+from .s3_requests import MARKER, S3Requests
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import (
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
         UploadPartOutputTypeDef,
     )
 
-    from .s3 import S3Store
 
-MARKER = "tierstate-upload"
-"""Name of the metadata entry that shows which write created an object, also to a write that was refused."""
 MAX_PARTS = 10_000
 """S3's limit. Parts of 8 MiB reach 78 GiB, far more than a segment of 2 GiB."""
 _CLOCK_STEP_MS = 2_000
@@ -38,7 +36,7 @@ _CLOCK_STEP_MS = 2_000
 class MultipartUpload:
     """The upload of one object, which is begun here. `send` completes or aborts it."""
 
-    def __init__(self, store: S3Store, key: str, share: UploadShare) -> None:
+    def __init__(self, store: S3Requests, key: str, share: UploadShare) -> None:
         self._store, self._client, self._key, self._share = store, store.client, key, share
         self._where: dict[str, Any] = {"Bucket": store.bucket, "Key": store.full(key)}
         self._mark, self._failed = store.new_mark(), threading.Event()
@@ -147,7 +145,7 @@ class MultipartUpload:
         return False
 
 
-def unfinished(store: S3Store, above: str, prefix: str) -> Iterator[UnfinishedUpload]:
+def unfinished(store: S3Requests, above: str, prefix: str) -> Iterator[UnfinishedUpload]:
     """Yield unfinished uploads to keys that begin with ``prefix``, below the store's own prefix ``above``."""
 
     def page_of(beginning: str, **after: str) -> ListMultipartUploadsOutputTypeDef:
@@ -175,7 +173,7 @@ def _unfinished(upload: MultipartUploadTypeDef, above: str) -> UnfinishedUpload:
     return UnfinishedUpload(upload["Key"].removeprefix(above), upload["UploadId"], milliseconds(upload["Initiated"]))
 
 
-def abort(store: S3Store, key: str, upload_id: str) -> None:
+def abort(store: S3Requests, key: str, upload_id: str) -> None:
     """Abort an upload. Idempotent: no error is raised if the upload was completed or aborted before."""
     full = store.full(key)
     with suppress(UploadGone, ObjectNotFound):
