@@ -1,6 +1,6 @@
-"""Move 1 GiB of objects of segments to another bucket, and a bare copy by boto3.
+"""Mirror 1 GiB of objects of segments in another bucket, as `tierstate migrate` does, and a bare copy by boto3.
 
-Both have eight threads. A move also lists both buckets, and proves each copy by its CRC-32C.
+Both copy as many objects at a time. A move also lists both buckets, and proves each copy by its CRC-32C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.servers.store_server import StoreServer, versitygw
 from tierstate.state.offsets import TimestampMs
-from tierstate.storage.mirror import Mirror
+from tierstate.storage.mirror import AT_ONCE, Mirror
 from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.open import open_store
 from tierstate.storage.options import StoreOptions
@@ -26,7 +26,6 @@ from .bucket import KEYS, REGION, client_of
 from .rows import RUNS, Row
 
 LARGE, SMALL, SMALL_BYTES = 32, 64, 20_000
-THREADS = 8
 SOURCE = "source"
 
 
@@ -83,5 +82,5 @@ def _bare(source: StoreServer, target: StoreServer, bucket: str) -> None:
     def streamed(key: str) -> None:
         after.upload_fileobj(before.get_object(Bucket=SOURCE, Key=key)["Body"], bucket, key)
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(by_store if source is target else streamed, keys))

@@ -22,7 +22,7 @@ When = int | str | datetime
 
 
 class OpenLog(Protocol):
-    """What a `Read` needs of `Log`, whose methods these are."""
+    """The methods of `Log` that a `Read` calls."""
 
     def source(self, topic: str, partitions: Iterable[int]) -> RecordSource: ...
 

@@ -10,7 +10,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..state.errors import (
     AccessDenied,
@@ -36,7 +36,6 @@ from .s3_upload import MultipartUpload, abort, unfinished
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
-A = TypeVar("A")
 _BATCH = 1000
 
 

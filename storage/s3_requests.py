@@ -9,12 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from ..runtime.login_watch import LoginWatch
-from ..state.errors import (
-    AccessDenied,
-    InvalidRequest,
-    TierstateError,
-    Unavailable,
-)
+from ..state.errors import AccessDenied, InvalidRequest, TierstateError, Unavailable
 from .cloud_store import CloudStore
 from .s3_errors import KEY_REFUSED, translated
 from .s3_options import StoreKeys, s3_client

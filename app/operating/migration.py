@@ -146,6 +146,7 @@ def standing_move(source: ObjectStore, target: ObjectStore, new: Callable[[], Mo
 
 
 def other_move(move: Move) -> InvalidRequest:
+    """Return the error of a move to another target than that of ``move``, which stands."""
     message = "another move stands here: end it first, or cancel it with --cancel"
     return InvalidRequest(message, source=move.source, target=move.target)
 
@@ -227,7 +228,8 @@ def wait_for_writers(
 ) -> None:
     """Wait until each process with a heartbeat in ``source`` has stopped, or was silent for so long that it must have.
 
-    Processes without a heartbeat get `WRITE_S` to end a write that began before. ``tell`` gets the running processes.
+    Processes without a heartbeat get `WRITE_S` to end a write that began before. ``tell`` gets the running processes,
+    and an empty text when there are none any more.
     """
     began, before = clock.monotonic(), ""
     seen: dict[str, tuple[str, float]] = {}
@@ -239,11 +241,11 @@ def wait_for_writers(
                 seen[beat.process] = beat.token, now
             if not beat.stopped and now - seen[beat.process][1] < SILENT_PERIODS * period_s:
                 running.append(f"{beat.writer} at {beat.host}")
-        if not running and clock.monotonic() - began >= WRITE_S:
-            return
         if (names := ", ".join(running)) != before:
             tell(names)
             before = names
+        if not running and clock.monotonic() - began >= WRITE_S:
+            return
         clock.sleep(min(1.0, period_s))
 
 
