@@ -142,6 +142,8 @@ def test_a_bucket_moves_while_an_agent_copies_and_readers_read_and_migrate_is_ki
     thread.join()
     assert (reader.failure, reader.rounds > 0) == ("", True)
     assert {key for key in buckets.keys(old) if "/move/" not in key and not key.endswith("/lock")} == set()
+    refused = house.run("migrate", "--to", f"s3://{new}/third", code=2).stderr
+    assert f"set store.url to where they are. target=s3://{new}/tier" in refused
     assert not Reader(url, topic, records).round()
     assert house.holds(topic, records)
     assert house.digests(topic, "--source", "bucket") == digests
