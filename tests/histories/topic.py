@@ -28,7 +28,7 @@ MIN_COMPACTION_LAG = DAY
 MAX_COMPACTION_LAG = 7 * DAY
 DELETE_RETENTION = 30 * DAY
 REPLICAS = 3
-BY_NO_TERM = ("order", "lease", "hold", "lineage", "settled", "gap", "missing")
+BY_NO_TERM = ("order", "lease", "hold", "lineage", "settled", "gap", "missing", "omen")
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAg"
 NAME = "_tier-state"
 
