@@ -188,7 +188,7 @@ def killed_while_it_writes(kept: Kept, delay_s: float) -> bool:
     return any((kept.state / "scratch").glob("*"))
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_an_agent_that_is_killed_while_it_writes_checkpoints_leaves_whole_ones(kept: Kept, kills: int) -> None:
     rnd, seen = random.Random(kills), set[PositionName]()
     delays = [0.0, *(rnd.uniform(0, 0.6) for _ in range(kills - 1))]
