@@ -57,7 +57,7 @@ def session(
     PYSPARK_PYTHON, and PYSPARK_DRIVER_PYTHON if it is not set. Raises InvalidRequest if a session with another Python
     is running: stop that session first.
     """
-    python = _without_blanks((config or {}).get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    python = without_blanks((config or {}).get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)
     running = SparkContext._active_spark_context
     if running is not None and running.pythonExec != python:
         raise InvalidRequest(
@@ -87,7 +87,7 @@ def local_session(
     # PySpark 4.3 warns if pandas 3 is installed; tierstate does not use pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _without_blanks(sys.executable)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = without_blanks(sys.executable)
     try:
         builder = SparkSession.Builder().master(f"local[{cores}]").appName(app_name)
         session = builder.config(map={**_local(cores, memory, folder, jvm), **(config or {})}).getOrCreate()
@@ -100,7 +100,7 @@ def local_session(
 
 
 @cache
-def _without_blanks(python: str) -> str:
+def without_blanks(python: str) -> str:
     """Return ``python`` or, if it has whitespace, the path of a script that runs it.
 
     The script is in a new folder that is removed at exit. Before Spark looks for data sources, it runs

@@ -145,8 +145,7 @@ def moving(
     """
     connection.followed.stay(here=True)
     source, settings = connection.followed.here, connection.settings
-    begun = read_move(source, BEGUN)
-    standing = read_move(source, MOVED) or begun
+    standing = read_move(source, MOVED) or read_move(source, BEGUN)
     url = url or (standing.target if standing else settings.next_store.url)
     if not url:
         raise InvalidRequest("no move has begun here: name the target with --to URL", store=source.description)
@@ -156,7 +155,7 @@ def moving(
         if one.startswith(other) or other.startswith(one):
             raise InvalidRequest("one prefix contains the other: name another bucket or prefix", target=url)
         if standing is not None and target.description != standing.target:
-            if begun is None:  # `Cleanup` deletes it last
+            if read_move(source, BEGUN) is None:  # `Cleanup` deletes it last
                 raise InvalidRequest(
                     "these objects have moved: set store.url to where they are", target=standing.target
                 )

@@ -18,7 +18,7 @@ from tests.spark.conftest import Orders
 from tests.spark.gateways import planning_gateway
 from tests.spark.test_sessions import SUBMIT
 from tests.spark.tiers import Tiers
-from tierstate.spark.sessions import SHORT_ERRORS
+from tierstate.spark.sessions import SHORT_ERRORS, without_blanks
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -72,9 +72,7 @@ def test_spark_submit_runs_the_first_program(line: str, tiers: Tiers, orders: Or
     (tmp_path / "job.py").write_text(code)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     environ |= {"PATH": f"{SUBMIT.parent}:{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment = tmp_path / "environment"  # Spark finds no Python whose path has a space, as that of a clone may have
-    environment.symlink_to(sys.prefix)
-    command = replaced(line, {"/opt/tierstate": str(environment)})
+    command = replaced(line, {"/opt/tierstate/bin/python": without_blanks(sys.executable)})
     done = subprocess.run(
         ["bash", "-c", command], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
