@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
 # Containers often forbid Python to keep what it compiled: every test process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup java demo quick test test-rest alerts test-all nightly prove soak containers check format wheel bench lock
+.PHONY: help setup bytecode kernels jars java demo quick test test-rest alerts test-all nightly prove soak containers check format wheel bench lock
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -30,11 +30,19 @@ $(STAMP): $(LOCK) pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@awk '/^[a-z]/ {on = /^(packaging|setuptools|wheel)==/} on && !/^ *#/' $(LOCK) > $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes -r $(VENV)/build-tools.lock
-	@$(PIP) install --quiet --no-build-isolation --require-hashes -r $(LOCK)
+	@$(PIP) install --quiet --no-compile --no-build-isolation --require-hashes -r $(LOCK)
 	@$(PIP) install --quiet --no-build-isolation --no-deps -e .
-	@$(BIN)/python -m tierstate.log.warm_kernels
+	@$(MAKE) --no-print-directory -j3 bytecode kernels $(if $(filter demo test%,$(MAKECMDGOALS)),jars)
 	@rm -f $(VENV)/.set-up-*
 	@touch $@
+
+# Side by side: one needs the processors, one the network.
+bytecode:
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
+kernels:
+	@$(BIN)/python -m tierstate.log.warm_kernels
+jars:
+	@$(BIN)/python -c 'from tierstate.sandbox.artifacts import kafka_libs; kafka_libs()' 2> $(VENV)/jars.log || echo "Kafka was not fetched ($(VENV)/jars.log says why); what needs it tries again"
 
 # What an agent, a gateway, a follower of tables and a developer install. Each resolves with the versions of the one before it.
 RESOLVE := uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet
