@@ -8,6 +8,8 @@ LOCK := requirements/dev.lock
 LOCK_SUM := $(shell (cat $(LOCK) pyproject.toml; pwd) 2>/dev/null | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.set-up-$(LOCK_SUM)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Goals that start a broker fetch it while the rest is set up.
+JARS := $(if $(filter demo test% alerts nightly soak containers bench,$(MAKECMDGOALS)),jars)
 .DEFAULT_GOAL := help
 # Containers often forbid Python to keep what it compiled: every test process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,22 +29,23 @@ setup: $(STAMP)  ## make .venv with the tierstate command in it (skipped when no
 $(STAMP): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || { echo "tierstate needs Python 3.11 or newer ($(PYTHON) is older); try make PYTHON=python3.11 …" >&2; exit 2; }
 	@echo "Setting up .venv (once; a few minutes on a first run)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python -a -e $(VENV)/build-tools.lock || $(PYTHON) -m venv --clear $(VENV)
 	@awk '/^[a-z]/ {on = /^(packaging|setuptools|wheel)==/} on && !/^ *#/' $(LOCK) > $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes -r $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --no-compile --no-build-isolation --require-hashes -r $(LOCK)
 	@$(PIP) install --quiet --no-build-isolation --no-deps -e .
-	@$(MAKE) --no-print-directory -j3 bytecode kernels $(if $(filter demo test%,$(MAKECMDGOALS)),jars)
+	@echo "Compiling$(if $(JARS), and fetching Kafka)"
+	@$(MAKE) --no-print-directory -j3 bytecode kernels $(JARS)
 	@rm -f $(VENV)/.set-up-*
 	@touch $@
 
-# Side by side: one needs the processors, one the network.
+# Two need the processors and one the network, hence side by side. Some packages have files that no Python compiles.
 bytecode:
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || true
 kernels:
 	@$(BIN)/python -m tierstate.log.warm_kernels
 jars:
-	@$(BIN)/python -c 'from tierstate.sandbox.artifacts import kafka_libs; kafka_libs()' 2> $(VENV)/jars.log || echo "Kafka was not fetched ($(VENV)/jars.log says why); what needs it tries again"
+	@$(BIN)/python -c 'from tierstate.sandbox.artifacts import kafka_libs; kafka_libs()' 2> $(VENV)/jars.log || { tail -n 1 $(VENV)/jars.log; echo "What needs Kafka tries again."; }
 
 # What an agent, a gateway, a follower of tables and a developer install. Each resolves with the versions of the one before it.
 RESOLVE := uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet

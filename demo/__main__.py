@@ -17,6 +17,7 @@ from types import FrameType
 from rich.markup import escape
 
 from tierstate.sandbox.detached import down
+from tierstate.state.errors import TierstateError
 
 from .house import DemoFailed, House
 from .report import Report, show, write_report
@@ -50,7 +51,7 @@ def main() -> int:
         _farewell(screen, house, page, arguments.keep)
         kept = arguments.keep
         return 0
-    except DemoFailed as failure:
+    except (DemoFailed, TierstateError) as failure:
         screen.say(f"[red]✘[/red] {escape(str(failure))}")
         return 1
     except KeyboardInterrupt:
