@@ -8,10 +8,11 @@ from threading import Event
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.commits import commit
 from tests.operations import run_until
+from tests.topics import create
 from tests.twins.manual_clock import ManualClock
 from tierstate.app.operating.backup_chore import BackupChore
 from tierstate.app.operating.cluster_backup import backup_key, backup_times, newest_backup, put_backup
@@ -41,15 +42,8 @@ def advance(chore: BackupChore, number: int = 0) -> None:
     run(chore.operation(number, Event()))
 
 
-def create(kafka: KafkaSandbox, topic: str) -> None:
-    admin: Any = AdminClient({**kafka.client_config, "log_level": 0})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-
-
-def commit(kafka: KafkaSandbox, topic: str, offset: int) -> None:
-    consumer: Any = Consumer({**kafka.client_config, "group.id": topic, "log_level": 0})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    consumer.close()
+def made(kafka: KafkaSandbox, topic: str) -> None:
+    create(AdminClient({**kafka.client_config, "log_level": 0}), NewTopic(topic, 1, 1))
 
 
 @pytest.mark.kafka
@@ -58,13 +52,13 @@ def test_a_new_topic_is_backed_up_at_the_next_look_and_offsets_within_the_hour(
 ) -> None:
     store, clock = MemoryStore(), ManualClock(TimestampMs(1_800_000_000_000))
     backs_up = chore(broker, store, clock)
-    create(kafka, topic_name)
+    made(kafka, topic_name)
     seen = []
     changes: tuple[Callable[[], object], ...] = (
         lambda: None,
         lambda: None,
-        lambda: create(kafka, f"{topic_name}-2"),
-        lambda: commit(kafka, topic_name, 5),
+        lambda: made(kafka, f"{topic_name}-2"),
+        lambda: commit(kafka.client_config, topic_name, topic_name, 0, 5),
         lambda: clock.advance(3600),
         lambda: clock.advance(3600),
     )

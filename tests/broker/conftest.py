@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.topics import create
 from tierstate.broker.open import Broker, open_broker
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -22,10 +23,7 @@ class RealTopics:
 
     def create(self, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         copies = len(self.sandbox.brokers)
-        topic = NewTopic(name, partitions, copies, config=config or {})
-        self.admin.create_topics([topic])[name].result(30)
-        while len(self._leaders(name)) < partitions:
-            time.sleep(0.02)
+        create(self.admin, NewTopic(name, partitions, copies, config=config or {}))
         return name
 
     def delete(self, name: str) -> None:
@@ -47,10 +45,6 @@ class RealTopics:
             producer.commit_transaction()
         elif transaction == "abort":
             producer.abort_transaction()
-
-    def _leaders(self, name: str) -> list[int]:
-        topic = self.admin.list_topics(name, timeout=60).topics[name]
-        return [part.leader for part in topic.partitions.values() if part.leader >= 0]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -38,6 +39,10 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 PASSWORDS = {"admin": "a", "guest": "g", "agent": "c", "reader": "r", "operator": "o"}
 """The password of every user; only ``admin`` has all rights."""
+
+EVERY_ACL = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
 
 
 def self_signed(folder: Path, common_name: str = "sandbox") -> tuple[Path, Path]:
@@ -114,9 +119,8 @@ def unsigned_token(user: str, **claims: object) -> str:
 @contextmanager
 def denied(sandbox: KafkaSandbox, *bindings: AclBinding) -> Iterator[None]:
     """Add these ACLs, which deny access whatever else allows it, and delete them after the block."""
-    admin = AdminClient(sandbox.client_config)
-    for future in admin.create_acls(list(bindings)).values():
-        future.result(30)
+    admin = AdminClient(sandbox.client_config)  # its calls end with it
+    allow(sandbox, bindings)
     try:
         yield
     finally:
@@ -137,10 +141,14 @@ def denied(sandbox: KafkaSandbox, *bindings: AclBinding) -> Iterator[None]:
 
 
 def allow(sandbox: KafkaSandbox, bindings: Iterable[AclBinding]) -> None:
-    """Add ACLs, which the broker applies a moment later."""
-    admin = AdminClient(sandbox.client_config)
-    for future in admin.create_acls(list(bindings)).values():
+    """Add ACLs, and wait until the broker has them: it hears of them a moment after the controller's answer."""
+    admin, added = AdminClient(sandbox.client_config), list(bindings)
+    for future in admin.create_acls(added).values():
         future.result(30)
+    deadline = time.monotonic() + 60
+    while not set(added) <= set(admin.describe_acls(EVERY_ACL).result(30)):
+        assert time.monotonic() < deadline, "the broker has not heard of the ACLs"
+        time.sleep(0.02)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AclOperation, AclPermissionType, AdminClient, 
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
 from tests.broker.test_callers import allow_tokens
 from tests.commits import commit
+from tests.topics import create
 from tierstate.broker.answers import Address
 from tierstate.broker.callers import Callers
 from tierstate.broker.groups import TopicGroups, read_groups_as
@@ -30,9 +31,7 @@ GUEST = Login("PLAIN", "guest", PASSWORDS["guest"])
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
     """Groups ``seen`` and ``hidden`` stand on both topics; guest may describe the first of each."""
     with guarded_sandbox(tmp_path_factory.mktemp("groups")) as sandbox:
-        admin = AdminClient(sandbox.client_config)
-        for future in admin.create_topics([NewTopic(name, 2, 1) for name in ("orders", "secrets")]).values():
-            future.result(30)
+        create(AdminClient(sandbox.client_config), *(NewTopic(name, 2, 1) for name in ("orders", "secrets")))
         for group in ("seen", "hidden"):
             commit(sandbox.client_config, group, "orders", 1, 7)
             commit(sandbox.client_config, group, "secrets", 1, 3)

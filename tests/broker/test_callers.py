@@ -19,8 +19,9 @@ from confluent_kafka.admin import (
 )
 from kafka.protocol.admin import CreateAclsRequest
 
-from tests.broker.guarded import PASSWORDS, denied, guarded_sandbox, set_password, unsigned_token
+from tests.broker.guarded import PASSWORDS, allow, denied, guarded_sandbox, set_password, unsigned_token
 from tests.leader.real import eventually
+from tests.topics import create
 from tierstate.broker.callers import NONE, Callers, Rights
 from tierstate.broker.client_config import bootstrap_addresses
 from tierstate.broker.framed_socket import FramedSocket, tls_context
@@ -51,9 +52,7 @@ USER, CREATE_TOKENS = 7, 13
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
     with guarded_sandbox(tmp_path_factory.mktemp("guarded")) as sandbox:
-        admin = AdminClient(sandbox.client_config)
-        for future in admin.create_topics([NewTopic(name, 1, 1) for name in TOPICS[:-1]]).values():
-            future.result(30)
+        create(AdminClient(sandbox.client_config), *(NewTopic(name, 1, 1) for name in TOPICS[:-1]))
         for name in (ODD, "scrammed"):
             set_password(sandbox, name, b"secret")
         for name in ("guest", ODD, "scrammed"):
@@ -74,9 +73,7 @@ def bind(sandbox: KafkaSandbox, user: str) -> None:
         AclBinding(topic, "denied", literal, principal, "*", AclOperation.ALL, refused),
         AclBinding(topic, "not-there", literal, principal, "*", AclOperation.READ, allowed),
     ]
-    admin = AdminClient(sandbox.client_config)  # its calls end with it
-    for future in admin.create_acls(bindings).values():
-        future.result(30)
+    allow(sandbox, bindings)
 
 
 def callers(sandbox: KafkaSandbox, user: str = "admin") -> Callers:

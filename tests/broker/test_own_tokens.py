@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.broker.guarded import PASSWORDS, unsigned_token
 from tests.broker.signed import ANOTHERS, OURS, TokenEndpoint, by_token, lasting, signed_sandbox
 from tests.leader.real import eventually
+from tests.topics import create
 from tierstate.app.opening.split_reads import access_by
 from tierstate.broker.answers import FetchSpec
 from tierstate.broker.callers import Callers
@@ -48,8 +49,7 @@ ONE = BrokerId(1)
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
     ends = {"oauthbearer_connections_max_reauth_ms": str(SESSION_S * 1000)}
     with signed_sandbox(tmp_path_factory.mktemp("own"), **ends) as opened:
-        admin = AdminClient(opened.client_config)
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+        create(AdminClient(opened.client_config), NewTopic("orders", 1, 1))
         yield opened
 
 

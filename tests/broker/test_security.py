@@ -14,13 +14,11 @@ from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 
-from tests.broker.guarded import allow, binding, guarded_sandbox
+from tests.broker.guarded import allow, binding, guarded_sandbox, set_password
 from tests.leader.real import eventually
+from tests.topics import create
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.control import BrokerControl
 from tierstate.broker.open import open_broker
@@ -37,11 +35,8 @@ pytestmark = pytest.mark.kafka
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
     """Yield a broker with the topic ``guarded``; admin has all rights, guest has none."""
     with guarded_sandbox(tmp_path_factory.mktemp("tls")) as sandbox:
-        admin = AdminClient(sandbox.client_config)
-        admin.create_topics([NewTopic("guarded", 1, 1)])["guarded"].result(30)
-        secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        changed = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("admin", secret, b"scrambled")])
-        changed["admin"].result(30)
+        set_password(sandbox, "admin", b"scrambled")
+        create(AdminClient(sandbox.client_config), NewTopic("guarded", 1, 1))  # brokers hear of changes in their order
         yield sandbox
 
 
@@ -116,8 +111,7 @@ def allow_describe(sandbox: KafkaSandbox, name: str, permission: AclPermissionTy
 
 def test_users_who_may_read_a_topic_see_the_owners_of_open_transactions(guarded: KafkaSandbox) -> None:
     guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
-    admin: Any = AdminClient(guarded.client_config)
-    admin.create_topics([NewTopic("pinned", 1, 1)])["pinned"].result(30)
+    create(AdminClient(guarded.client_config), NewTopic("pinned", 1, 1))
 
     def transactions(control: BrokerControl) -> str:
         try:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 
-from tests.broker.guarded import PASSWORDS, binding, unsigned_token
+from tests.broker.guarded import PASSWORDS, allow, binding, unsigned_token
 from tests.broker.signed import ANOTHERS, AUDIENCE, ISSUER, signed, signed_sandbox
+from tests.topics import create
 from tierstate.broker.callers import NONE, Callers, Rights
 from tierstate.broker.sasl import Login
 from tierstate.runtime.clock import SystemClock
@@ -21,11 +22,8 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
     with signed_sandbox(tmp_path_factory.mktemp("signed")) as opened:
-        admin = AdminClient(opened.client_config)
-        futures = admin.create_topics([NewTopic(name, 1, 1) for name in ("hers", "other")])
-        futures |= admin.create_acls([binding("guest", ResourceType.TOPIC, "hers", AclOperation.READ)])
-        for future in futures.values():
-            future.result(30)
+        create(AdminClient(opened.client_config), *(NewTopic(name, 1, 1) for name in ("hers", "other")))
+        allow(opened, [binding("guest", ResourceType.TOPIC, "hers", AclOperation.READ)])
         yield opened
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.log.batches import GZIP, ZSTD, Batch, marker, plain_batch, record
 from tests.operations import run_until
+from tests.topics import create
 from tierstate.broker.answers import FetchSpec
 from tierstate.broker.fenced_producer import FencedProducer
 from tierstate.broker.open import Broker, open_broker
@@ -133,8 +134,7 @@ KEYS = [b"k%d" % each if each < 40 or each > 44 else {40: b"a", 43: b"b", 44: b"
 @pytest.fixture(scope="module")
 def cases(kafka: KafkaSandbox) -> Iterator[Iterator[Case]]:
     name = "restored-in-steps"
-    admin: Any = AdminClient({**kafka.client_config, "log_level": 0})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    create(AdminClient({**kafka.client_config, "log_level": 0}), NewTopic(name, PARTITIONS, 1))
     with open_broker(kafka.client_config) as broker:
         topic_id = describe_topic(broker.raw, name).topic_id
         yield (Case(broker, name, topic_id, number, MemoryStore()) for number in count())

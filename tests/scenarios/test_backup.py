@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -22,6 +21,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from tests.commits import commit
 from tests.scenarios.house import House, eventually
 from tests.servers.schema_registry import registry
 from tierstate.app.operating.cluster_backup import newest_backup
@@ -41,12 +41,6 @@ def house(guarded_kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRe
     made.close()
 
 
-def commit(house: House, topic: str, offset: int) -> None:
-    consumer: Any = Consumer({**house.kafka.client_config, "group.id": f"{house.name}-group", "log_level": 0})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    consumer.close()
-
-
 def documents(house: House) -> list[dict[str, Any]]:
     folder = house.store / "_tierstate_backup" / house.kafka.cluster_id
     return [json.loads(path.read_text()) for path in sorted(folder.iterdir())]
@@ -58,7 +52,7 @@ def test_topics_groups_and_access_lists_are_kept_without_secrets(house: House) -
     for each in admin.alter_user_scram_credentials([scram]).values():
         each.result(30)
     topic = house.create("orders", 3, cleanup_policy="compact")
-    commit(house, topic, 17)
+    commit(house.kafka.client_config, f"{house.name}-group", topic, 0, 17)
     allowed = AclBinding(
         ResourceType.TOPIC,
         f"{topic}-of-ann",
@@ -86,10 +80,10 @@ def test_topics_groups_and_access_lists_are_kept_without_secrets(house: House) -
 
 def test_a_backup_is_written_on_change_only_and_a_past_one_is_chosen_by_its_time(house: House) -> None:
     topic = house.create("orders")
-    commit(house, topic, 5)
+    commit(house.kafka.client_config, f"{house.name}-group", topic, 0, 5)
     first = house.json("backup")
     assert house.json("backup")["key"] is None, "nothing has changed"
-    commit(house, topic, 9)
+    commit(house.kafka.client_config, f"{house.name}-group", topic, 0, 9)
     house.run("backup")
     before, after = documents(house)
     folder = house.store / "_tierstate_backup" / house.kafka.cluster_id
@@ -112,7 +106,7 @@ def test_an_agent_backs_up_by_itself_each_hour_and_with_backup_every_0_never(hou
         assert not (house.store / "_tierstate_backup").exists()
     with house.agent("--set", "backup.every=1s") as agent:
         eventually(lambda: "tierstate_backup_problems 0.0" in agent.metrics())
-        commit(house, topic, 5)
+        commit(house.kafka.client_config, f"{house.name}-group", topic, 0, 5)
         group = f"{house.name}-group"
         eventually(lambda: documents(house)[-1]["groups"].get(group) == {topic: {"0": 5}})
         assert 'tierstate_chore_failures_total{chore="backup"} 0.0' in agent.metrics()

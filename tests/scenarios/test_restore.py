@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.scenarios.house import TIERSTATE, House, environment, eventually, run
 from tests.scenarios.lost_topics import Lost, Row, produce_all_kinds, read_rows, remember
+from tests.topics import create
 from tierstate.broker.administration import commit as set_offset
 from tierstate.broker.open import open_broker
 from tierstate.runtime.clock import SystemClock
@@ -105,7 +106,7 @@ def committed(kafka: KafkaSandbox, group: str, topic: str) -> dict[int, int]:
 
 def test_a_new_cluster_without_a_topic_of_offsets_gets_the_offsets_of_groups(kafka_older: KafkaSandbox) -> None:
     admin: Any = AdminClient({**kafka_older.client_config, "log_level": 0})
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    create(admin, NewTopic("orders", 1, 1))
     with open_broker(kafka_older.client_config) as broker:
         set_offset(broker.raw, SystemClock(), "billing", {("orders", 0): Offset(7)})
     assert committed(kafka_older, "billing", "orders")[0] == 7
