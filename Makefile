@@ -29,7 +29,7 @@ setup: $(STAMP)  ## make .venv with the tierstate command in it (skipped when no
 $(STAMP): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || { echo "tierstate needs Python 3.11 or newer ($(PYTHON) is older); try make PYTHON=python3.11 …" >&2; exit 2; }
 	@echo "Setting up .venv (once; a few minutes on a first run)"
-	@test -x $(BIN)/python -a -e $(VENV)/build-tools.lock || $(PYTHON) -m venv --clear $(VENV)
+	@ls $(VENV)/lib/python3*/site-packages/pip-*.dist-info/RECORD > /dev/null 2>&1 && test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@awk '/^[a-z]/ {on = /^(packaging|setuptools|wheel)==/} on && !/^ *#/' $(LOCK) > $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes -r $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --no-compile --no-build-isolation --require-hashes -r $(LOCK)
