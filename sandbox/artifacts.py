@@ -160,14 +160,8 @@ def _bring(home: Path, jars: Jars, progress: Progress) -> None:
 def _fetch(folder: Path, jars: Jars, progress: Progress) -> None:
     count = len(jars.sums)
     # Ivy's own sums are a request more for each file, and ours are stronger.
-    command = [
-        find_java(),
-        f"-Drelease={jars.release}",
-        "-Divy.checksums=none",
-        "-cp",
-        str(_ivy_jar()),
-        "org.apache.ivy.Main",
-    ]
+    command = [find_java(), f"-Drelease={jars.release}", "-Divy.checksums=none"]
+    command += ["-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
     command += ["-cache", str(folder / "ivy"), "-m2compatible", "-ivy", str(jars.ivy), "-confs", "default"]
     command += ["-types", "jar", "bundle", "test-jar"]
     command += ["-retrieve", str(folder / "libs" / "[artifact]-[revision](-[classifier]).[ext]")]

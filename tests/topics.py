@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-SECONDS = 60.0
+from tests.leader.real import eventually
 
 
 def create(admin: AdminClient, *topics: NewTopic) -> None:
@@ -19,13 +18,9 @@ def create(admin: AdminClient, *topics: NewTopic) -> None:
     futures: dict[str, Any] = admin.create_topics(list(topics))
     for future in futures.values():
         future.result(30)
-    deadline = time.monotonic() + SECONDS
-    for topic in topics:
-        while len(_led(admin, topic.topic)) < topic.num_partitions:
-            assert time.monotonic() < deadline, f"no broker leads every partition of {topic.topic}"
-            time.sleep(0.02)
+    eventually(lambda: all(_is_led(admin, topic) for topic in topics))
 
 
-def _led(admin: AdminClient, topic: str) -> list[int]:
-    found = admin.list_topics(topic, timeout=60).topics[topic]
-    return [number for number, partition in found.partitions.items() if partition.leader >= 0]
+def _is_led(admin: AdminClient, topic: NewTopic) -> bool:
+    found = admin.list_topics(topic.topic, timeout=60).topics[topic.topic].partitions.values()
+    return bool(topic.num_partitions == sum(each.leader >= 0 for each in found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kafka.protocol.admin import AlterClientQuotasRequest
 
+from tests.leader.real import eventually
 from tierstate.broker.client_config import bootstrap_addresses
 from tierstate.broker.framed_socket import FramedSocket, tls_context
 from tierstate.broker.kafka_access import own_login
@@ -145,10 +145,7 @@ def allow(sandbox: KafkaSandbox, bindings: Iterable[AclBinding]) -> None:
     admin, added = AdminClient(sandbox.client_config), list(bindings)
     for future in admin.create_acls(added).values():
         future.result(30)
-    deadline = time.monotonic() + 60
-    while not set(added) <= set(admin.describe_acls(EVERY_ACL).result(30)):
-        assert time.monotonic() < deadline, "the broker has not heard of the ACLs"
-        time.sleep(0.02)
+    eventually(lambda: set(added) <= set(admin.describe_acls(EVERY_ACL).result(30)))
 
 
 @contextmanager
