@@ -48,8 +48,9 @@ class Fetching(TieredCluster):
 
 @pytest.fixture
 def both(kafka: KafkaSandbox, tmp_path: Path) -> tuple[TieredCluster, Fetching]:
-    disk = TieredCluster(kafka, tmp_path / "disk", "_tier-state-disk")
-    return disk, Fetching(kafka, tmp_path / "fetch", "_tier-state-fetch", "tier-state-disk-.*")
+    name = tmp_path.name.replace("_", "-")  # each test has stores of its own, so tier-state topics of its own
+    disk = TieredCluster(kafka, tmp_path / "disk", f"_{name}-disk")
+    return disk, Fetching(kafka, tmp_path / "fetch", f"_{name}-fetch", f"{name}-disk-.*")
 
 
 def produce_all_kinds(cluster: TieredCluster, topic: str) -> None:
