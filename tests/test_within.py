@@ -12,7 +12,9 @@ from tests.test_package_layout import ROOT
 from tests.tiers import few
 
 
-@pytest.mark.parametrize(("seconds", "outcome"), [("600", "passed"), ("0.001", "skipped")])
+@pytest.mark.parametrize(
+    ("seconds", "outcome"), [("600", "passed"), pytest.param("0.001", "skipped", marks=pytest.mark.extended)]
+)
 @pytest.mark.parametrize("workers", few(["0", "1"], ["1"]))
 def test_tests_run_until_the_time_is_over(seconds: str, outcome: str, workers: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-n", workers]

@@ -10,6 +10,7 @@ import pytest
 from tests.damage.damages import Damage
 from tests.damage.matrix import FAULTS, PAGE, known, outcomes, results_of, shown, table
 from tests.damage.segments import FORMS, Form
+from tests.tiers import few
 
 
 def belongs(one_of: int, damage: Damage) -> bool:
@@ -22,7 +23,7 @@ def test_the_page_holds_the_table_as_it_was_found_last() -> None:
 
 
 @pytest.mark.parametrize("one_of", [480, pytest.param(8, marks=pytest.mark.extended)])
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", few(FORMS, FORMS[2:4]), ids=lambda form: form.name)
 def test_damage_is_refused_by_name_or_delivered_equal_where_the_table_says_so(form: Form, one_of: int) -> None:
     results, count = known(), 0
     for outcome in outcomes(form, partial(belongs, one_of)):

@@ -85,6 +85,7 @@ NEWER = record(("id", "long"), ("of", "string"), ("more", ["null", "int"]), name
 PAYMENT = record(("id", "int"), ("cents", "long"), name="shop.Payment")
 
 
+@pytest.mark.extended
 def test_records_of_one_subject_are_rows_and_the_others_do_not_stop_the_table(golden_log: Make, tmp_path: Path) -> None:
     ids = [7_001, 7_002, 7_003]
     kinds = [(ORDER, {"id": 1, "of": "a"}), (PAYMENT, {"id": 2, "cents": 3}), (NEWER, {"id": 4, "of": "b", "more": 5})]

@@ -245,6 +245,7 @@ def test_a_batch_that_was_damaged_has_the_same_error_by_both(at: int) -> None:
     assert parsed(bytes(damaged)) == decoded(bytes(damaged))
 
 
+@pytest.mark.extended
 def test_more_headers_than_a_record_may_have_are_refused_by_both() -> None:
     data = header_batch(1, (1 << 20) + 1)
     assert "has more than 1048576 headers" in parsed(data)

@@ -51,6 +51,7 @@ def test_the_store_keeps_its_promise(
     assert list(routed.list()) == list(routed_there.list())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
 def test_a_store_of_topics_on_s3_keeps_its_promise(
     s3_store: S3Store, default: MemoryStore, promise: Promise, monkeypatch: pytest.MonkeyPatch
