@@ -10,7 +10,13 @@ import pytest
 from tests.damage.damages import Damage
 from tests.damage.matrix import FAULTS, PAGE, known, outcomes, results_of, shown, table
 from tests.damage.segments import FORMS, Form
-from tests.tiers import few
+
+QUICK = ("encrypted", "transactions")
+"""The forms of which `make test` damages a few; CI damages more of each form."""
+PARTS = [
+    *(pytest.param(form, 480) for form in FORMS if form.name in QUICK),
+    *(pytest.param(form, 8, marks=pytest.mark.extended) for form in FORMS),
+]
 
 
 def belongs(one_of: int, damage: Damage) -> bool:
@@ -22,8 +28,7 @@ def test_the_page_holds_the_table_as_it_was_found_last() -> None:
     assert shown(PAGE.read_text()) == table(known()), "python -m tests.damage.matrix --write"
 
 
-@pytest.mark.parametrize("one_of", [480, pytest.param(8, marks=pytest.mark.extended)])
-@pytest.mark.parametrize("form", few(FORMS, FORMS[2:4]), ids=lambda form: form.name)
+@pytest.mark.parametrize(("form", "one_of"), PARTS, ids=lambda value: getattr(value, "name", None))
 def test_damage_is_refused_by_name_or_delivered_equal_where_the_table_says_so(form: Form, one_of: int) -> None:
     results, count = known(), 0
     for outcome in outcomes(form, partial(belongs, one_of)):
